@@ -11,10 +11,10 @@ import (
 // The outcomes of an act. The first two are decided here; the others are those of an act that no entry does, which says
 // that it begins, and again if it fails.
 const (
-	ActDone    = "done"
-	ActRefused = "refused"
-	ActStarted = "started"
-	ActFailed  = "failed"
+	ActDone    = "done"    // the command was decided as asked
+	ActRefused = "refused" // with the reason of the refusal
+	ActStarted = "started" // before it is done
+	ActFailed  = "failed"  // with the reason; without such an event it was done
 )
 
 // decideActed decides a command, and of an act the command that it is of.
@@ -27,6 +27,7 @@ func (a *applier) decideActed(c frame.Command) (Result, error) {
 	if err != nil {
 		return r, err
 	}
+	// What the sender says of the outcome does not count.
 	act.Outcome, act.Reason = ActDone, ""
 	if r.Refusal != nil {
 		act.Outcome, act.Reason = ActRefused, cmp.Or(r.Refusal.Reason, string(r.Refusal.Code))
@@ -51,6 +52,7 @@ func (a *applier) recordAct(c frame.Act) Result {
 // emitAct appends the event of an act. Whose act it is is its key.
 func (a *applying) emitAct(c frame.Act) {
 	payload := map[string]any{"principal": c.By, "action": c.Action, "outcome": c.Outcome}
+	// What there is nothing to say of is left out.
 	for _, more := range [...][2]string{{"target", c.Target}, {"detail", c.Detail}, {"reason", c.Reason}} {
 		if more[1] != "" {
 			payload[more[0]] = more[1]

@@ -71,7 +71,7 @@ type AllocationAnswer struct {
 	acquired int // as in Role
 }
 
-// allocationApplier decides who has how much of which resource.
+// allocationApplier decides who has how much of which resource. One is made for each entry.
 type allocationApplier struct {
 	*applying
 
@@ -82,7 +82,8 @@ type allocationApplier struct {
 	settled  []string            // ids that were granted, or are gone
 }
 
-// requestAllocation grants amounts, puts the request into its queues, or renews what the caller has.
+// requestAllocation grants amounts, puts the request into its queues, or renews what the caller has. A refusal changes
+// nothing. The answer says whether it is granted or waits.
 func (a *allocationApplier) requestAllocation(c frame.AllocationRequest) Result {
 	ttl := cmp.Or(c.TTL, DefaultRoleTTL)
 	refused := refuseClaim(ttl, MaxAllocationTTL, claimText{"id", c.ID}, claimText{"holder", c.Holder})
@@ -92,6 +93,7 @@ func (a *allocationApplier) requestAllocation(c frame.AllocationRequest) Result 
 	if refused != nil {
 		return *refused
 	}
+	// The claim as it would be: held or waiting from now on.
 	claim := Claim{Holder: c.Holder, Session: c.ID, TTL: ttl, Since: a.time()}
 	a.renewClaim(&claim)
 
@@ -102,21 +104,25 @@ func (a *allocationApplier) requestAllocation(c frame.AllocationRequest) Result 
 			"use a new random id for each request")
 		r.Refusal.Reason = ReasonOtherRequest
 		return r
+	// What is granted keeps its amounts, even if the capacity was lowered since.
 	case x == nil || !x.granted():
 		if refused := a.refuseCapacity(c.Amounts); refused != nil {
 			return *refused
 		}
 	}
 	switch {
+	// It would have waited, and its caller does not want to any more.
 	case x != nil && !x.granted() && !c.Wait:
 		a.drop(x)
 		a.settle()
 		return Result{Allocation: &AllocationAnswer{ID: c.ID}}
+	// A repeated request is a renewal. It keeps its place.
 	case x != nil:
 		claim.Since, claim.Arrival = x.Since, x.Arrival
 		a.setClaim(x, claim)
 		return a.answer(x)
 	}
+	// Only what is new takes a place among all.
 	if most := a.s.settings.AllocationsMax; uint64(a.s.shares.byID.Len()) >= most {
 		return refuse(Overloaded, "id", fmt.Sprintf("%d allocations are granted or wait, which is the limit", most),
 			"release some, wait until some end, or raise allocations.max")
@@ -130,6 +136,7 @@ func (a *allocationApplier) requestAllocation(c frame.AllocationRequest) Result 
 	a.s.shares.enter(x)
 	a.change(x)
 	a.advance(x, c.Wait)
+	// Without a wait it is granted at once or not at all.
 	if !x.granted() && !c.Wait {
 		a.drop(x)
 	}
@@ -148,6 +155,7 @@ func refuseAmounts(c frame.AllocationRequest) *Result {
 		r = refuse(Invalid, "amounts", fmt.Sprintf("%d amounts", n), fmt.Sprintf("send 1 to %d", frame.MaxAmounts))
 		return &r
 	}
+	// Sorted and without repetition, two requests for the same are equal, and no resource has a request twice.
 	for i, one := range c.Amounts {
 		if one.Amount == 0 || (i > 0 && c.Amounts[i-1].Resource >= one.Resource) {
 			r = refuse(Invalid, "amounts", fmt.Sprintf("%d of %q, at place %d", one.Amount, one.Resource, i),
@@ -181,6 +189,7 @@ func (a *allocationApplier) refuseCapacity(amounts []frame.Amount) *Result {
 // answer; one that can never be granted is refused with what is wrong, as it may have been dropped for that.
 func (a *allocationApplier) renewAllocationClaim(c frame.AllocationRenewClaim) Result {
 	x := a.s.shares.allocation(c.ID)
+	// What is granted is renewed whatever the capacity is.
 	if x == nil || !x.granted() {
 		if refused := a.refuseCapacity(c.Amounts); refused != nil {
 			return *refused
@@ -222,6 +231,7 @@ func (a *allocationApplier) releaseAllocation(c frame.AllocationRelease) Result 
 	default:
 		a.drop(x)
 	}
+	// What is free now may be somebody else's turn.
 	a.settle()
 	return Result{Allocation: &AllocationAnswer{ID: c.ID}}
 }
@@ -229,6 +239,7 @@ func (a *allocationApplier) releaseAllocation(c frame.AllocationRelease) Result 
 // expireAllocations ends the allocations and requests that were not renewed in time, has others rise, and grants what
 // is free now.
 func (a *allocationApplier) expireAllocations() {
+	// In the order in which they end, so that what is left for the next entry ended last.
 	for a.steps > 0 {
 		_, x, some := a.s.shares.ends.Min()
 		if !some || !a.over(x.Claim) {
@@ -249,6 +260,7 @@ func (a *allocationApplier) expireAllocations() {
 		a.steps--
 		a.rise(x)
 	}
+	// Both may have made another request the first of its queues.
 	a.settle()
 }
 
@@ -272,6 +284,7 @@ func (a *allocationApplier) settle() {
 // anything. partly says whether a request may end some of the allocations that are in its way, and wait for the next
 // entry to end the others.
 func (a *allocationApplier) advance(x *Allocation, partly bool) bool {
+	// Its turn is once it is the first in all of its queues. A claim that is over gets nothing.
 	first, free, never := true, true, a.over(x.Claim)
 	for _, one := range x.Amounts {
 		r := a.s.shares.resource(one.Resource)
@@ -295,6 +308,7 @@ func (a *allocationApplier) advance(x *Allocation, partly bool) bool {
 	if !possible || (!enough && !partly) {
 		return false
 	}
+	// Each victim is a step, also if another entry has to end the rest.
 	for _, v := range victims {
 		a.steps--
 		a.preempt(v.x, v.of, x)
@@ -302,6 +316,7 @@ func (a *allocationApplier) advance(x *Allocation, partly bool) bool {
 	if enough {
 		a.grant(x)
 	} else {
+		// The next entry looks at it again.
 		a.unsettleAll(x)
 	}
 	return true
@@ -319,12 +334,14 @@ func (a *allocationApplier) victims(x *Allocation) (list []victim, possible, eno
 	if x.Priority != frame.PriorityCritical {
 		return nil, false, false
 	}
+	// First whether it can be enough at all: nobody is ended in vain.
 	for _, one := range x.Amounts {
 		r := a.s.shares.resource(one.Resource)
 		if lacks := r.lacks(one.Amount); lacks > 0 && (!r.Preemptible || lacks > r.low) {
 			return nil, false, false
 		}
 	}
+	// Then who: a victim frees amounts of all of its resources, so one may be enough for several.
 	freed := map[string]uint64{} // by the victims so far; never iterated
 	chosen := map[*Allocation]bool{}
 	for _, one := range x.Amounts {
@@ -352,10 +369,13 @@ func (a *allocationApplier) victims(x *Allocation) (list []victim, possible, eno
 
 // grant gives a request its amounts.
 func (a *allocationApplier) grant(x *Allocation) {
+	// Out of the queues and back among those that have something: enter goes by what the allocation is.
 	a.s.shares.leave(x)
 	waited := a.time().Sub(x.Since)
+	// acquired makes it granted: its fence is not known before the entry's events have offsets.
 	x.Since, x.Rises, x.acquired = a.time(), 0, len(a.late)+1
 	a.s.shares.enter(x)
+	// Whoever is the first in its queues from here on may be granted, too.
 	a.unsettleAll(x)
 	a.change(x)
 	a.report(x, event.AllocationGranted, map[string]any{"risen_to": x.Class.String(), "waited_ms": waited.Milliseconds()})
@@ -368,6 +388,7 @@ func (a *allocationApplier) end(x *Allocation, kind event.Type, payload map[stri
 		payload = map[string]any{}
 	}
 	payload["held_ms"] = a.time().Sub(x.Since).Milliseconds()
+	// Reported while it still has its fence.
 	a.report(x, kind, payload)
 	a.discard(x)
 	a.unsettleAll(x)
@@ -375,6 +396,7 @@ func (a *allocationApplier) end(x *Allocation, kind event.Type, payload map[stri
 
 // preempt ends an allocation for a CRITICAL request that lacks an amount of a resource.
 func (a *allocationApplier) preempt(x *Allocation, of *Resource, by *Allocation) {
+	// How much of that resource the request asks for, as the event says why.
 	wanted := uint64(0)
 	for _, one := range by.Amounts {
 		if one.Resource == of.Name {
@@ -401,7 +423,7 @@ func (a *allocationApplier) drop(x *Allocation) {
 	a.discard(x)
 }
 
-// discard removes an allocation, granted or not.
+// discard removes an allocation, granted or not. Its id is free from here on.
 func (a *allocationApplier) discard(x *Allocation) {
 	a.s.shares.leave(x)
 	a.tx.Delete(key(prefixAllocation, x.Session))
@@ -410,6 +432,7 @@ func (a *allocationApplier) discard(x *Allocation) {
 
 // rise has a request wait in the next class.
 func (a *allocationApplier) rise(x *Allocation) {
+	// Its place in all queues depends on the class.
 	a.s.shares.leave(x)
 	x.Class++
 	a.scheduleRise(x)
@@ -418,7 +441,7 @@ func (a *allocationApplier) rise(x *Allocation) {
 	a.change(x)
 }
 
-// scheduleRise sets when a request rises next.
+// scheduleRise sets when a request rises next. A request in the highest class has nowhere to rise to.
 func (a *allocationApplier) scheduleRise(x *Allocation) {
 	x.Rises = 0
 	if after := a.s.settings.AllocationsRise; after > 0 && x.Class < frame.PriorityCritical {
@@ -426,7 +449,7 @@ func (a *allocationApplier) scheduleRise(x *Allocation) {
 	}
 }
 
-// setClaim replaces the claim of an allocation.
+// setClaim replaces the claim of an allocation. Its amounts and its place in queues stay.
 func (a *allocationApplier) setClaim(x *Allocation, c Claim) {
 	a.s.shares.unrank(x)
 	x.Claim = c
@@ -450,6 +473,7 @@ func (a *allocationApplier) unsettle(r *Resource) {
 
 // setUnsettled marks a resource, or removes the mark.
 func (a *allocationApplier) setUnsettled(r *Resource, unsettled bool) {
+	// It is stored once, at the end of the entry, and only if it differs then.
 	if !r.marked {
 		r.marked = true
 		a.marks = append(a.marks, r)
@@ -470,7 +494,7 @@ func (a *allocationApplier) change(x *Allocation) {
 	}
 }
 
-// report adds an event about an allocation.
+// report adds an event about an allocation. It adds the members that all of them have to payload.
 func (a *allocationApplier) report(x *Allocation, kind event.Type, payload map[string]any) {
 	amounts := map[string]uint64{}
 	for _, one := range x.Amounts {
@@ -484,9 +508,11 @@ func (a *allocationApplier) report(x *Allocation, kind event.Type, payload map[s
 // answer returns an allocation as its caller sees it.
 func (a *allocationApplier) answer(x *Allocation) Result {
 	answer := &AllocationAnswer{ID: x.Session, Fence: x.Fence, acquired: x.acquired}
+	// One that was dropped has only its id left.
 	if a.s.shares.allocation(x.Session) == x {
 		answer.TTL, answer.Waits = x.TTL, !x.granted()
 	}
+	// storeAllocations completes it.
 	if x.acquired != 0 {
 		a.unfenced = append(a.unfenced, answer)
 	}
@@ -494,7 +520,10 @@ func (a *allocationApplier) answer(x *Allocation) Result {
 }
 
 // storeAllocations completes the answers about allocations that the entry has granted, and stores what it has changed.
+// It is called when all other events of the entry have their offsets and late is appended next, so the fences are
+// known.
 func (a *allocationApplier) storeAllocations() {
+	// The fence is the offset of the event that reports the grant.
 	for _, answer := range a.unfenced {
 		answer.Fence = a.lateOffset(answer.acquired)
 	}
@@ -508,6 +537,7 @@ func (a *allocationApplier) storeAllocations() {
 			a.tx.setJSON(key(prefixAllocation, x.Session), x)
 		}
 	}
+	// A resource that was removed since is not stored again.
 	for _, r := range a.marks {
 		r.marked = false
 		if r.Unsettled != r.stored && a.s.shares.resource(r.Name) == r {

@@ -90,6 +90,7 @@ func newApplier(e applying) *applier {
 // this order: the time, what expires by it, the term, the commands.
 func (a *applier) decideFrame() error {
 	m := &a.s.meta
+	// Time never falls, whichever leader's clock the frame has.
 	a.now = max(m.Time, a.frame.Time.UnixNano())
 	m.Time = a.now
 	a.countLed()
@@ -128,6 +129,7 @@ func (a *applier) decideFrame() error {
 // complete appends the events that the entry's decisions emit, and does what every
 // entry ends with. It leaves the state at the entry's index.
 func (a *applier) complete() error {
+	// The events in late get their offsets next, so the fences in them are known.
 	a.writeFences()
 	a.storeRoles()
 	a.storeAllocations()
@@ -142,6 +144,7 @@ func (a *applier) complete() error {
 	if err := a.applyTrims(); err != nil {
 		return err
 	}
+	// After the trims: a view that is defined here begins with the first event that is left.
 	a.storeViews()
 	a.s.compile()
 	return a.tx.finish(&a.s.meta)
@@ -270,6 +273,7 @@ func (a *applying) appendBlock(events frame.Block, suppressed log.Bitmap, live, 
 		Suppressed: suppressed,
 		Live:       live,
 	}
+	// m.Last and the window follow the log: whoever looks at offsets in this entry sees the block.
 	m.Bytes += log.Append(a.tx, b, m.Bytes)
 	m.Last = b.Last()
 	a.s.window = append(a.s.window, windowBlock{m.Last, keys, a.now})

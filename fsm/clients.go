@@ -24,13 +24,13 @@ const (
 )
 
 // Client is a process that registered what it listens to. It is removed once it has not registered
-// again for TTL, in led time.
+// again for TTL, in led time. All but the times and Bytes are as the client says. A Client is never changed.
 type Client struct {
 	ID            string                     `json:"id"`
 	Host          string                     `json:"host,omitempty"`
 	PID           uint64                     `json:"pid,omitempty"`
 	Version       string                     `json:"version,omitempty"`
-	Coordinator   string                     `json:"coordinator,omitempty"`
+	Coordinator   string                     `json:"coordinator,omitempty"` // that it registers as; "" is none
 	TTL           time.Duration              `json:"ttl_ns"`
 	Registered    time.Time                  `json:"registered_at"` // the first time
 	Seen          time.Time                  `json:"seen_at"`       // the last time
@@ -53,10 +53,10 @@ type clientEnd struct {
 // the next of those without Due expires, in replicated time; math.MaxInt64 without any.
 type clients struct {
 	byID    map[string]*Client
-	inOrder *btreemap.BTreeMap[string, *Client] // the same, by id
-	ends    *btreemap.BTreeMap[clientEnd, struct{}]
+	inOrder *btreemap.BTreeMap[string, *Client]     // the same, by id
+	ends    *btreemap.BTreeMap[clientEnd, struct{}] // of those with Due
 	names   map[string]int
-	bytes   uint64
+	bytes   uint64 // of all
 	due     int64
 }
 
@@ -85,6 +85,7 @@ func (l *clients) put(c *Client) {
 	l.byID[c.ID] = c
 	l.inOrder.ReplaceOrInsert(c.ID, c)
 	l.bytes += c.Bytes
+	// By led time, or as it was registered before LevelFences.
 	if c.Due != 0 {
 		l.ends.ReplaceOrInsert(clientEnd{c.Due, c.ID}, struct{}{})
 	} else {
@@ -159,6 +160,7 @@ func (a *clientApplier) putClientAs(c frame.ClientPut) Result {
 		Subscriptions: c.Subscriptions,
 	}
 
+	// Older builds remove clients by another rule, which all members have to follow.
 	if a.s.meta.FeatureLevel >= frame.LevelFences {
 		made.Due = a.s.meta.Led + int64(made.TTL)
 	}
@@ -168,11 +170,13 @@ func (a *clientApplier) putClientAs(c frame.ClientPut) Result {
 	if old != nil {
 		made.Registered, before = old.Registered, old.Bytes
 	}
+	// What it took before is free for it.
 	if refused := a.refuseClient(made, c.Size(), before); refused != nil {
 		return *refused
 	}
 	a.s.clients.put(made)
 	a.tx.setJSON(key(prefixClient, made.ID), made)
+	// What nobody listened to may be heard again.
 	a.clientListens(made)
 	return Result{Client: made}
 }
@@ -207,7 +211,7 @@ func (a *clientApplier) refuseClient(c *Client, size int, before uint64) *Result
 	return &r
 }
 
-// dropClient removes a client.
+// dropClient removes a client. Whether it was lost is for the caller to say.
 func (a *clientApplier) dropClient(c *Client) {
 	a.s.clients.remove(c)
 	a.tx.Delete(key(prefixClient, c.ID))
@@ -217,6 +221,7 @@ func (a *clientApplier) dropClient(c *Client) {
 func (a *clientApplier) expireClients() {
 	a.ageLostClients()
 	a.expireUnranked()
+	// The others are removed with the next entry.
 	for range clientsAtOnce {
 		end, _, some := a.s.clients.ends.Min()
 		if !some || end.at > a.s.meta.Led {
@@ -231,12 +236,14 @@ func (a *clientApplier) expireClients() {
 // rankClients has the clients that registered below LevelFences end by led time, as if they had registered now.
 func (a *applying) rankClients() {
 	list := &a.s.clients
+	// In an order that is the same on every node.
 	for _, id := range slices.Sorted(maps.Keys(list.byID)) {
 		c := *list.byID[id]
 		c.Due = a.s.meta.Led + int64(c.TTL)
 		list.put(&c)
 		a.tx.setJSON(key(prefixClient, id), &c)
 	}
+	// None is without Due from here on.
 	list.due = math.MaxInt64
 }
 

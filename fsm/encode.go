@@ -13,10 +13,10 @@ type object struct {
 	err error  // the first one; what follows is written nevertheless
 }
 
-// newObject begins an object in a buffer of that many bytes.
+// newObject begins an object in a buffer of that many bytes. More room is made where it is not enough.
 func newObject(room int) *object { return &object{b: append(make([]byte, 0, room), '{')} }
 
-// end returns the object, and the first error of a field.
+// end returns the object, and the first error of a field. The object must not be written to afterwards.
 func (o *object) end() ([]byte, error) { return append(o.b, '}'), o.err }
 
 // name begins a field; its name needs no escapes.
@@ -56,6 +56,7 @@ func (o *object) string(name, v string) {
 // text writes what marshals itself to text without characters to escape, such as a time or a digest.
 func (o *object) text(name string, v encoding.TextAppender) {
 	o.name(name)
+	// It is appended in place, so nothing is allocated.
 	b, err := v.AppendText(append(o.b, '"'))
 	if err != nil {
 		o.keepError(err)
@@ -79,7 +80,7 @@ func (o *object) value(name string, v any) {
 	o.b = append(o.b, b...)
 }
 
-// object writes one inside.
+// object writes one inside. fields writes its fields with the same methods.
 func (o *object) object(name string, fields func()) {
 	o.name(name)
 	o.b = append(o.b, '{')

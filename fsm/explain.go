@@ -53,6 +53,7 @@ func (v *views) Explain(ctx context.Context, offset uint64) (Explanation, error)
 	if err != nil {
 		return Explanation{}, err
 	}
+	// By what the event was compared.
 	kind := cols.KindAt(cols.RowOf(offset))
 	x := Explanation{
 		Offset:     offset,
@@ -78,6 +79,7 @@ func (v *views) Explain(ctx context.Context, offset uint64) (Explanation, error)
 		window = max(window, meta.MaxPolicyWindow)
 	}
 	last := e.AppendedAt.Add(window)
+	// The map has no order: the list is by source.
 	err = v.eachReceipt(ctx, cols.Index, last, x.count)
 	for _, source := range slices.Sorted(maps.Keys(x.counts)) {
 		x.Sources = append(x.Sources, SourceCount{source, x.counts[source]})
@@ -88,6 +90,7 @@ func (v *views) Explain(ctx context.Context, offset uint64) (Explanation, error)
 // untilWhen returns when the key of an event leaves its window, and whether the same event, published now, would be
 // suppressed.
 func (s *state) untilWhen(e *event.Event, kind frame.DedupKind) (until time.Time, inWindow bool) {
+	// The policy of its type, or the window of all types, has its key.
 	switch kind {
 	case frame.DedupTypeContent, frame.DedupTypeFields:
 		p := s.policies.byType[e.Type]
@@ -100,12 +103,13 @@ func (s *state) untilWhen(e *event.Event, kind frame.DedupKind) (until time.Time
 		// Events of a type with a policy are compared with what that policy has accepted, unless they have a dedup id.
 		other := kind == frame.DedupContent && s.policies.gate.Of(e.Type) != nil
 		return until, e.Offset >= s.meta.WindowStart && until.UnixNano() > s.meta.Time && !other
+	// An event that was not compared is no reason to suppress another one.
 	default:
 		return e.AppendedAt.Add(s.settings.DedupWindow), false
 	}
 }
 
-// kindName is how people see a kind.
+// kindName is how people see a kind. Whether the policy of the type decided is in ByPolicy.
 func kindName(k frame.DedupKind) string {
 	switch k {
 	case frame.DedupTypeFields:
@@ -195,6 +199,7 @@ func (v *views) eachReceipt(
 	ctx context.Context, index uint64, until time.Time, yield func(offset uint64, source string, at time.Time),
 ) error {
 	return v.log.View(func(db *pebble.DB) error {
+		// Receipts have the index of their entry as their key.
 		it, err := db.NewIter(&pebble.IterOptions{LowerBound: indexKey(prefixReceipts, index),
 			UpperBound: []byte{prefixReceipts + 1}})
 		if err != nil {

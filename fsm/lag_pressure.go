@@ -28,10 +28,10 @@ const (
 // LagLimit says at which lag, in events, a cursor or group is throttled, and at which lower one it no longer is.
 type LagLimit struct {
 	Pattern           string // a name, or the start of names and a *
-	Activate, Release uint64
+	Activate, Release uint64 // Release + 2 <= Activate
 }
 
-// matches reports whether the limit is for a cursor or group of that name.
+// matches reports whether the limit is for a cursor or group of that name. A pattern without a star is the name itself.
 func (l LagLimit) matches(name string) bool {
 	start, open := strings.CutSuffix(l.Pattern, "*")
 	return name == l.Pattern || (open && strings.HasPrefix(name, start))
@@ -47,7 +47,7 @@ func (s *Settings) LagLimitOf(name string) (limit LagLimit, found bool) {
 }
 
 // Throttles reports whether a cursor or group is to be throttled that lags by that many events. Between the limits
-// it stays what it is.
+// it stays what it is. Without a limit for it, it is not throttled.
 func (s *Settings) Throttles(c *Cursor, lag uint64) bool {
 	limit, limited := s.LagLimitOf(c.Name)
 	switch {
@@ -85,7 +85,8 @@ const (
 	maxLagLimitsText = 16 << 10
 )
 
-// lagLimits takes PATTERN=ACTIVATE/RELEASE, comma separated.
+// lagLimits takes PATTERN=ACTIVATE/RELEASE, comma separated. Spaces around names and numbers do not count. An error
+// changes nothing.
 func lagLimits(s *Settings, value string) error {
 	list := strings.Split(value, ",")
 	// Split makes one empty element of an empty value.
@@ -135,6 +136,7 @@ func (a *cursorApplier) reportLag(c frame.LagReport) Result {
 		a.s.ranks.throttled[cur.Name] = cur
 		a.late = append(a.late, event.New(event.BackpressureActivated, a.lagPressure(cur, c.Lag)))
 	default:
+		// It is released because it has caught up, or because nothing limits it any more.
 		reason := releasedSetting
 		if _, limited := a.s.settings.LagLimitOf(cur.Name); limited {
 			reason = releasedLag
@@ -166,6 +168,7 @@ func (a *cursorApplier) lagPressure(c *Cursor, lag uint64) map[string]any {
 // have to be, in the order of their names: those after a name first.
 func (v *views) ThrottleCandidates(after string, n int) []Cursor {
 	return read(v, func(s *state) (list []Cursor) {
+		// Those that are throttled have to be measured, to be released.
 		names := slices.Collect(maps.Keys(s.ranks.throttled))
 		// Cursors near the tail reach no limit, and are not looked at.
 		least := uint64(math.MaxUint64)

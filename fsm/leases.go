@@ -17,8 +17,8 @@ import (
 
 // Claim is what a caller has, or waits for: a role or an allocation. A Claim is never changed.
 type Claim struct {
-	Holder  string        `json:"holder"`
-	Session string        `json:"session"`
+	Holder  string        `json:"holder"`  // a name for people
+	Session string        `json:"session"` // what the claim is renewed and released by
 	TTL     time.Duration `json:"ttl_ns"`
 	Since   time.Time     `json:"since"`      // when it began to hold, or to wait
 	Renewed time.Time     `json:"renewed_at"` // the last time
@@ -31,7 +31,7 @@ type Claim struct {
 // claimText is a text of a claim, and the field in which it was sent.
 type claimText struct{ field, value string }
 
-// refuseClaim returns what is wrong with a claim, and nil for a sound one.
+// refuseClaim returns what is wrong with a claim, and nil for a sound one. most is the longest TTL of its kind.
 func refuseClaim(ttl, most time.Duration, texts ...claimText) *Result {
 	for _, text := range texts {
 		if refused := text.refuse(); refused != nil {
@@ -63,10 +63,12 @@ const lateEntry = time.Second
 // a clock step of this entry.
 func (a *applying) countLed() {
 	m := &a.s.meta
+	// Without a claim or client nothing depends on led time.
 	first, some := a.s.firstEnd()
 	if !some {
 		return
 	}
+	// led is what would be counted, and left how much the first claim has.
 	led, left := a.now-a.began, first-m.Led
 	// A leader is there at the time when a claim ends, with a Tick. If the entry is late, the leader was paused.
 	uncertain := led > left+int64(lateEntry)
@@ -86,6 +88,7 @@ func (a *applying) countLed() {
 
 // silence returns how long the leader of a new term had not heard of the one before; 0 if that is not known.
 func (a *applying) silence() int64 {
+	// The term start is in the first entry of its term.
 	for _, c := range a.frame.Commands {
 		if start, ok := c.(frame.TermStart); ok {
 			return int64(start.Silence)
@@ -96,6 +99,7 @@ func (a *applying) silence() int64 {
 
 // firstEnd returns when the first claim or client ends, in led time.
 func (s *state) firstEnd() (at int64, some bool) {
+	// The earliest of three orders: roles, allocations and clients.
 	at = math.MaxInt64
 	if role, _, held := s.roles.due.Min(); held {
 		at = role.at
@@ -125,10 +129,12 @@ type fencedEvent struct {
 	at      int    // in late
 	key     string // for filters
 	granted int    // the place in late, from 1, of the event whose offset is the fence; 0 if the payload has the fence
+	// payload has no fence yet if granted is not 0.
 	payload map[string]any
 }
 
-// reportFenced adds an event about a lease. granted is as in fencedEvent.
+// reportFenced adds an event about a lease. granted is as in fencedEvent. Its place in late is taken at once, so that
+// events keep the order in which they were decided.
 func (a *applying) reportFenced(kind event.Type, key string, fence uint64, granted int, payload map[string]any) {
 	payload["fence"] = fence
 	a.fenceds = append(a.fenceds, fencedEvent{len(a.late), key, granted, payload})
@@ -139,7 +145,8 @@ func (a *applying) reportFenced(kind event.Type, key string, fence uint64, grant
 // these are appended next.
 func (a *applying) lateOffset(place int) uint64 { return a.s.meta.Last + uint64(place) }
 
-// writeFences writes fences into the events that reportFenced has added.
+// writeFences writes fences into the events that reportFenced has added. It is called at the end of the entry, before
+// late is appended.
 func (a *applying) writeFences() {
 	for _, e := range a.fenceds {
 		if e.granted != 0 {

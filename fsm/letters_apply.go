@@ -45,7 +45,7 @@ func (a *letterApplier) readLetter(id uint64) (*Letter, error) {
 	return l, nil
 }
 
-// readCopy returns the copy of a letter's event.
+// readCopy returns the copy of a letter's event. Each letter has one, so a missing one is damage.
 func (a *letterApplier) readCopy(id uint64) ([]byte, error) {
 	if copied, changed := a.changed.copies[id]; changed {
 		return copied, nil
@@ -78,6 +78,7 @@ func (a *letterApplier) setIndex(key []byte, id uint64) {
 	if a.changed.index == nil {
 		a.changed.index = map[string]uint64{}
 	}
+	// Also a key that is gone is noted: the database still has it.
 	a.changed.index[string(key)] = id
 	if id == 0 {
 		a.tx.Delete(key)
@@ -101,7 +102,7 @@ func (a *letterApplier) saveLetter(l *Letter) {
 	a.tx.setJSON(indexKey(prefixLetter, l.ID), l)
 }
 
-// resize counts what a letter takes now.
+// resize counts what a letter takes now. The difference may be negative, and wraps around as it should.
 func (a *letterApplier) resize(l *Letter, size uint64) {
 	a.s.meta.Letters.Bytes += size - l.Bytes
 	l.Bytes = size
@@ -140,6 +141,7 @@ func (a *letterApplier) dropLetter(cursor string, u underWay) {
 	a.changeLetter(u.letter, nil)
 	a.tx.Delete(indexKey(prefixLetter, u.letter))
 	a.tx.Delete(indexKey(prefixCopy, u.letter))
+	// By neither index it is found again: a letter of the same origin may be kept again.
 	if u.at != 0 {
 		a.setIndex(atKey(cursor, u.at), 0)
 	}

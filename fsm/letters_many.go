@@ -50,13 +50,13 @@ func (a *letterApplier) redriveAll() error {
 
 // redrivenBlock is the block that a redrive appends for one cursor.
 type redrivenBlock struct {
-	cursor  string
-	batch   frame.Batch
-	letters []*Letter // of each event of batch
+	cursor  string      // the only one that it is delivered to
+	batch   frame.Batch // of the copies of their events
+	letters []*Letter   // of each event of batch
 }
 
 // redriveLetters appends the events of dead letters again, one block for each cursor. They are not
-// deduplicated.
+// deduplicated. An error is one of reading, or says that the state is damaged.
 func (a *letterApplier) redriveLetters(c frame.Redrive) (*LettersResult, error) {
 	result := &LettersResult{}
 	blocks, err := a.groupByCursor(c, result)
@@ -79,7 +79,7 @@ func (a *letterApplier) redriveLetters(c frame.Redrive) (*LettersResult, error) 
 }
 
 // groupByCursor returns the letters that can be redriven, by cursor, in the order of the first letter
-// of each. It notes in result what becomes of the others.
+// of each. It notes in result what becomes of the others. result.Left has the letters that this entry has no room for.
 func (a *letterApplier) groupByCursor(c frame.Redrive, result *LettersResult) (blocks []*redrivenBlock, err error) {
 	byCursor, taken, bytes := map[string]*redrivenBlock{}, map[uint64]bool{}, 0
 	for i, id := range c.Letters {
@@ -88,7 +88,8 @@ func (a *letterApplier) groupByCursor(c frame.Redrive, result *LettersResult) (b
 			return nil, err
 		}
 
-		// Letters that are gone, under way or without a cursor are left out.
+		// Letters that are gone, under way or without a cursor are left out. Without a target each goes to the cursor
+		// that it came from.
 		to := c.To
 		if l != nil {
 			to = cmp.Or(c.To, l.Cursor)
@@ -142,11 +143,13 @@ func (a *letterApplier) appendRedriven(b *redrivenBlock) {
 	// The block, then for each letter: it is no longer dead, and its copy is under way.
 	a.appendTargeted(frame.EncodeBlock(&b.batch), b.cursor, ids)
 	for i, old := range b.letters {
+		// A copy: readers may have the old one.
 		l := *old
 		a.tx.Delete(ageKey(l.bornAt(), l.ID))
 		if l.Cursor != b.cursor {
 			a.moveLetter(&l, b.cursor)
 		}
+		// The lineage leads from each copy to the event before.
 		l.Redrives++
 		l.appendLineage(offset + uint64(i))
 		a.saveLetter(&l)
@@ -156,7 +159,7 @@ func (a *letterApplier) appendRedriven(b *redrivenBlock) {
 	}
 }
 
-// moveLetter gives a letter to another cursor, for which its event was not dead-lettered anywhere.
+// moveLetter gives a letter to another cursor, for which its event was not dead-lettered anywhere. The caller saves it.
 func (a *letterApplier) moveLetter(l *Letter, cursor string) {
 	// The cursor before does not find it any more, and the name counts for its size.
 	if l.Offset != 0 {
@@ -181,6 +184,7 @@ func (a *applying) appendTargeted(events frame.Block, cursor string, ids []uint6
 		Letters:    ids,
 	}
 	m.Bytes += log.Append(a.tx, b, m.Bytes)
+	// The window has blocks of all kinds, in the order of their times.
 	m.Last = b.Last()
 	a.s.window = append(a.s.window, windowBlock{m.Last, 0, a.now})
 }
@@ -199,6 +203,7 @@ func (a *letterApplier) purgeLetters(c frame.Purge) (Result, error) {
 		// It was purged, resolved, or never was.
 		case l == nil:
 			result.Missing = append(result.Missing, id)
+		// Its event may still be handled, or it is younger than was asked for.
 		case a.isUnderWay(l) || (c.OlderThan > 0 && a.time().Sub(l.Dead) < c.OlderThan):
 			result.Skipped++
 		// It is dead, and old enough.
@@ -212,13 +217,13 @@ func (a *letterApplier) purgeLetters(c frame.Purge) (Result, error) {
 	return Result{Letters: result}, nil
 }
 
-// purgeLetter removes a letter that is dead.
+// purgeLetter removes a letter that is dead. The caller reports it.
 func (a *letterApplier) purgeLetter(l *Letter) {
 	a.tx.Delete(ageKey(l.bornAt(), l.ID))
 	a.dropLetter(l.Cursor, l.copyAt(0))
 }
 
-// reportPurged emits one event for all letters that were purged for a reason.
+// reportPurged emits one event for all letters that were purged for a reason. Without any it emits nothing.
 func (a *letterApplier) reportPurged(count int, reason string, cursors map[string]int) {
 	if count > 0 {
 		a.reportLetters(event.DLQEventsPurged, map[string]any{"count": count, "reason": reason, "cursors": cursors})
@@ -246,7 +251,7 @@ func (s *letters) countUnderWay() uint64 { return uint64(s.copies.Len()) }
 // importLetters keeps letters of another system, all that are new or none. They have no cursor.
 func (a *letterApplier) importLetters(c frame.LetterImport) (Result, error) {
 	result := &LettersResult{}
-	// Check everything before anything is stored.
+	// Check everything before anything is stored. Their sizes are those that they will have.
 	size := uint64(0)
 	for _, in := range c.Letters {
 		if _, err := frame.DecodeCopy(in.Event); err != nil {
@@ -289,6 +294,7 @@ func (a *letterApplier) keepLetter(c frame.LetterKeep) (Result, error) {
 	if err != nil {
 		return refuse(Invalid, "event", err.Error(), "send a copy of the event"), nil
 	}
+	// Several nodes may propose the same letter: the first one counts.
 	known, err := a.readIndex(originKey(c.Origin))
 	if err != nil || known != 0 {
 		return Result{Letters: &LettersResult{Skipped: 1}, Replayed: true}, err
@@ -297,6 +303,7 @@ func (a *letterApplier) keepLetter(c frame.LetterKeep) (Result, error) {
 	// Its offset is no place of the cursor, which was never given the event: only the lineage has it.
 	l := &Letter{Cursor: c.Letter.Cursor, Handler: c.Letter.Handler, Error: c.Letter.Error, Origin: c.From,
 		KeptAs: c.Origin[:]}
+	// A full store refuses it, so its event is not lost: whoever proposes it tries again.
 	if full := a.refuseSize(l.size(c.Letter.Event), 0); full != nil {
 		return *full, nil
 	}
@@ -320,7 +327,8 @@ func importedLetter(in frame.ImportedLetter) *Letter {
 	}
 }
 
-// ageLetters purges letters that are too old and reports those that have been dead for long.
+// ageLetters purges letters that are too old and reports those that have been dead for long. It is called before the
+// commands of an entry.
 func (a *letterApplier) ageLetters() error {
 	// Most entries end here, or after a look at ages that are known.
 	t, set := &a.s.meta.Letters, &a.s.settings
@@ -354,7 +362,7 @@ func (s *letters) agesIn(db pebble.Reader, reported int64) (letterAges, error) {
 	return readAges(db, reported)
 }
 
-// purgeAged purges what is older than dlq.max_age, a bounded number an entry.
+// purgeAged purges what is older than dlq.max_age, a bounded number an entry. The next entry continues with the others.
 func (a *letterApplier) purgeAged() error {
 	// The index by age has the oldest first.
 	var ids []uint64
@@ -388,7 +396,7 @@ func (a *letterApplier) purgeAged() error {
 	return nil
 }
 
-// reportStale reports the letters that have been dead for dlq.stale_after, each once.
+// reportStale reports the letters that have been dead for dlq.stale_after, each once. One event is for all of them.
 func (a *letterApplier) reportStale() error {
 	t := &a.s.meta.Letters
 	// Count those that became stale since the last report, and remember the oldest.

@@ -20,12 +20,12 @@ import (
 // of that name. It has one again as soon as any client registers a subscription of that name. It is forgotten if
 // the lost client registers without it, or is removed.
 
-// LostClient is a client that was lost and may come back.
+// LostClient is a client that was lost and may come back. A LostClient is never changed.
 type LostClient struct {
 	ID   string    `json:"id"`
 	Host string    `json:"host,omitempty"`
 	Seen time.Time `json:"seen_at"` // when it registered last
-	Lost time.Time `json:"lost_at"`
+	Lost time.Time `json:"lost_at"` // when that was decided, in replicated time
 }
 
 // Unheard is a critical subscription without a listener.
@@ -52,7 +52,7 @@ const (
 
 // lostAt is the place of a lost client in the order in which they were lost.
 type lostAt struct {
-	at int64
+	at int64 // replicated Unix nanoseconds
 	id string
 }
 
@@ -151,6 +151,7 @@ func (a *clientApplier) loseClient(c *Client) {
 			a.addUnheard(c, s)
 		}
 	}
+	// The event names the first of both lists, and has how many there are.
 	p := statusPayload(c.ID, c.Host, "registered", "lost")
 	p["pid"], p["critical"] = c.PID, critical
 	p["subscriptions"], p["subscription_count"] = names[:min(len(names), namesInEvent)], len(names)
@@ -174,7 +175,7 @@ func (a *clientApplier) addUnheard(c *Client, s *frame.ClientSubscription) {
 	a.tx.setJSON(key(prefixUnheard, u.Name), u)
 }
 
-// dropUnheard forgets that a subscription had no listener.
+// dropUnheard forgets that a subscription had no listener. It does nothing for a subscription that has a listener.
 func (a *clientApplier) dropUnheard(name string) {
 	u := a.s.lost.unheard[name]
 	if u == nil {
@@ -205,6 +206,7 @@ func (a *clientApplier) clientListens(c *Client) {
 	for _, name := range slices.Sorted(maps.Keys(a.s.lost.had[c.ID])) {
 		a.dropUnheard(name)
 	}
+	// A client that was not lost is no news.
 	lost := a.s.lost.byID[c.ID]
 	if lost == nil {
 		return
@@ -221,6 +223,7 @@ func (a *clientApplier) forgetLost(id string) *Client {
 	if lost == nil && len(names) == 0 {
 		return nil
 	}
+	// The answer has what is still known of it.
 	was := &Client{ID: id}
 	if lost != nil {
 		was.Host, was.Seen = lost.Host, lost.Seen
@@ -236,7 +239,8 @@ func (a *clientApplier) forgetLost(id string) *Client {
 	return was
 }
 
-// ageLostClients forgets the lost clients that are too many, or have been lost for too long.
+// ageLostClients forgets the lost clients that are too many, or have been lost for too long. What they listened to
+// stays without a listener.
 func (a *clientApplier) ageLostClients() {
 	for range clientsAtOnce {
 		oldest, c, some := a.s.lost.inOrder.Min()

@@ -54,6 +54,7 @@ func (a *memberApplier) removeMember(c frame.MemberRemove) Result {
 	delete(a.s.members, c.ID)
 	a.s.rosterPublished = false
 	a.tx.Delete(key(prefixMember, c.ID))
+	// It may have been the one with the lowest level.
 	a.raiseFeatureLevel()
 	a.forgetHealth(c.ID)
 	return Result{}
@@ -70,6 +71,7 @@ func (a *memberApplier) raiseFeatureLevel() {
 		lowest = min(lowest, m.FeatureLevel)
 	}
 	if lowest > a.s.meta.FeatureLevel {
+		// Clients that registered by the older rule get their end by the newer one.
 		if a.s.meta.FeatureLevel < frame.LevelFences && lowest >= frame.LevelFences {
 			a.rankClients()
 		}

@@ -41,14 +41,14 @@ type policies struct {
 //
 // A policy that compares by something else than the one before it begins without keys.
 type typePolicy struct {
-	typ event.Type
+	typ event.Type // canonical
 	event.DedupPolicy
 
-	offsets policyOffsets
-	queue   []policyKey // the same keys, by offset
-	room    int         // the most keys since the queue was copied
-	due     int64       // where it is ranked; 0 if it is not
-	index   uint64      // the last entry that added keys
+	offsets policyOffsets // of the keys in queue, by key; of equal ones the newest
+	queue   []policyKey   // the same keys, by offset
+	room    int           // the most keys since the queue was copied
+	due     int64         // where it is ranked; 0 if it is not
+	index   uint64        // the last entry that added keys
 }
 
 // policyKey is one key, stored under the type and the offset.
@@ -56,10 +56,12 @@ type typePolicy struct {
 //	16  key
 //	8   append time, Unix nanoseconds, big endian
 type policyKey struct {
-	key    frame.Key
+	key    frame.Key // of a row, as the node that checked its event has written it
 	offset uint64
-	at     int64
-	before uint64 // the offset of an equal key, which no longer counts and is not removed yet; of a key of this entry only
+	at     int64 // when its event was appended; not final before storePolicyKeys
+	// before is the offset of an equal key, which no longer counts and is not removed yet. Only a key of this entry has
+	// it.
+	before uint64
 }
 
 // policyOffsets has the offset of each key. A map keeps the memory of the most keys that it ever had. So the keys are
@@ -95,6 +97,7 @@ func (o *policyOffsets) remove(k frame.Key, offset uint64) {
 		return
 	}
 	delete(part.offsets, k)
+	// Memory is released part by part, so that no entry copies many keys.
 	switch left := len(part.offsets); {
 	case left == 0:
 		*part = policyPart{}
@@ -126,7 +129,8 @@ func policyKeyAt(t event.Type, offset uint64) []byte {
 // window is how long a key of the policy counts.
 func (p *typePolicy) window(s *Settings) time.Duration { return cmp.Or(p.Window, s.DedupWindow) }
 
-// holds reports whether the key of an offset counts at a time.
+// holds reports whether the key of an offset counts at a time. It searches the queue, which is in the order of the
+// offsets.
 func (p *typePolicy) holds(offset uint64, now int64, s *Settings) bool {
 	i, found := sort.Find(len(p.queue), func(i int) int { return cmp.Compare(offset, p.queue[i].offset) })
 	return found && p.queue[i].at+int64(p.window(s)) > now
@@ -154,7 +158,7 @@ func (l *policies) put(t event.Type, policy event.DedupPolicy) {
 	l.byType[t] = &typePolicy{typ: t, DedupPolicy: policy}
 }
 
-// drop removes a policy with its keys from memory.
+// drop removes a policy with its keys from memory. What is stored of them the caller deletes.
 func (l *policies) drop(p *typePolicy) {
 	l.unrank(p)
 	l.keys -= len(p.queue)
@@ -223,6 +227,7 @@ func (a *publishApplier) placeByPolicy(row int) (earlier uint64, refusal *Refusa
 		a.accepted = append(a.accepted, row)
 		return 0, nil
 	}
+	// A record whose key counts repeats the event at that offset, and gets none of its own.
 	k := cols.PolicyKeyAt(row)
 	offset, found := p.offsets.of(k)
 	// The time of a key of this entry is not final.
@@ -243,6 +248,7 @@ func (a *publishApplier) placeByPolicy(row int) (earlier uint64, refusal *Refusa
 		p.index = a.index
 		a.keyedTypes = append(a.keyedTypes, p.typ)
 	}
+	// before is an equal key that no longer counts: if the request is refused, undoByPolicy restores it.
 	a.s.policies.add(p, policyKey{k, a.base + uint64(len(a.accepted)), a.now, offset})
 	a.accepted = append(a.accepted, row)
 	return 0, nil
@@ -257,6 +263,7 @@ func (a *publishApplier) overdueKeys() int {
 	a.overdue, a.overdueAt = 0, a.now
 	for _, p := range a.s.policies.dues.Ascend(atLeast[int64](0), below(a.now+1)) {
 		window := int64(p.window(&a.s.settings))
+		// The queue is in the order of the times, and keys of this entry are at its end.
 		a.overdue += sort.Search(len(p.queue), func(i int) bool {
 			return p.queue[i].offset >= a.firstNew || p.queue[i].at+window > a.now
 		})
@@ -279,6 +286,7 @@ func (a *publishApplier) undoByPolicy(row int, offset uint64) {
 		return // it was accepted without a key
 	}
 	last := p.queue[len(p.queue)-1]
+	// The key before is still in the queue, so it has to be found again.
 	if last.before > 0 {
 		p.offsets.set(last.key, last.before)
 	} else {
@@ -307,7 +315,8 @@ func (a *publishApplier) storePolicyKeys() {
 	a.keyedTypes = nil
 }
 
-// firstNew returns the index in the queue from which on keys are of offsets at or after one.
+// firstNew returns the index in the queue from which on keys are of offsets at or after one. They are the last ones,
+// and few.
 func (p *typePolicy) firstNew(offset uint64) int {
 	i := len(p.queue)
 	for i > 0 && p.queue[i-1].offset >= offset {
@@ -343,6 +352,7 @@ func (a *publishApplier) expirePolicyKeys() {
 			all.unrank(p) // only keys of this entry are left, and storePolicyKeys ranks it
 			continue
 		}
+		// The keys that go are those of the lowest offsets, so one range has them.
 		a.tx.DeleteRange(policyKeyAt(p.typ, p.queue[0].offset), policyKeyAt(p.typ, p.queue[n-1].offset+1))
 		p.queue = p.queue[n:]
 		all.keys -= n
@@ -359,6 +369,7 @@ func (a *publishApplier) expirePolicyKeys() {
 func (a *publishApplier) setDedupPolicy(c frame.DedupPolicySet) Result {
 	all, t := &a.s.policies, event.Type(c.Type)
 	old := all.byType[t]
+	// Without a mode the policy is removed, and with it the keys.
 	if c.Policy.Mode == "" {
 		if old == nil {
 			return refuse(NotFound, "type", fmt.Sprintf("no dedup policy is set for %s", t),
@@ -415,6 +426,7 @@ const maxPolicyType = 4096
 func (a *publishApplier) forgetPolicy(p *typePolicy) {
 	a.overdueAt = 0
 	a.s.policies.drop(p)
+	// Those of this entry are not stored yet.
 	if len(p.queue) > 0 && p.queue[0].offset < a.firstNew {
 		a.tx.DeleteRange(policyKeyAt(p.typ, p.queue[0].offset), policyKeyAt(p.typ, a.firstNew))
 	}

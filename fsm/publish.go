@@ -58,6 +58,7 @@ func (a *publishApplier) publish(c frame.Publish) (Result, error) {
 		return *refused, nil
 	}
 
+	// A scheduled event is published once, whoever proposes it.
 	if c.Scheduled != "" {
 		if answer := a.schedule.admit(c); answer != nil {
 			a.suppressRows(from, a.row)
@@ -65,6 +66,7 @@ func (a *publishApplier) publish(c frame.Publish) (Result, error) {
 		}
 	}
 
+	// So is what the rules of a view publish.
 	if c.Emission.View != "" {
 		if answer := a.views.admit(c.Emission); answer != nil {
 			a.suppressRows(from, a.row)
@@ -77,12 +79,14 @@ func (a *publishApplier) publish(c frame.Publish) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	// Both are noted with the publish, in the same entry.
 	if c.Scheduled != "" && r.Refusal == nil {
 		a.schedule.published(c.Scheduled, r)
 	}
 	if c.Emission.View != "" && r.Refusal == nil {
 		a.views.emitted(c.Emission)
 	}
+	// A retry of this request gets this result.
 	if c.Producer != "" && (r.Refusal == nil || r.Refusal.Code != Overloaded) {
 		a.producers.keepResult(c, rowsPrint, r)
 	}
@@ -146,6 +150,7 @@ func (a *publishApplier) prefetchKeys(from, to int) {
 func (a *publishApplier) placeRow(row int) (earlier uint64, refusal *Refusal, err error) {
 	cols := a.frame.Columns
 	switch {
+	// The node that checked the event has asked for its type's policy.
 	case cols.ByPolicy(row):
 		earlier, refusal = a.placeByPolicy(row)
 		return earlier, refusal, nil

@@ -23,16 +23,16 @@ const maxUnit = 64
 // Granted <= Capacity, unless the capacity was lowered: then nothing is granted until that holds again.
 type Resource struct {
 	Name        string `json:"-"`
-	Capacity    uint64 `json:"capacity"`
-	Unit        string `json:"unit,omitempty"`
-	Preemptible bool   `json:"preemptible,omitzero"`
+	Capacity    uint64 `json:"capacity"`             // in its unit
+	Unit        string `json:"unit,omitempty"`       // for people
+	Preemptible bool   `json:"preemptible,omitzero"` // whether CRITICAL requests may end LOW allocations of it
 	// Unsettled is set while the first in the queue may have to be granted, and no entry has tried. It is stored,
 	// because a machine that loads the state must try in the same entries.
 	Unsettled bool `json:"unsettled,omitzero"`
 
 	// What follows is computed from the allocations.
-	Granted uint64 `json:"-"`
-	Grants  int    `json:"-"`
+	Granted uint64 `json:"-"` // the amounts of all that is granted
+	Grants  int    `json:"-"` // how many that are
 	Waiting int    `json:"-"` // requests
 
 	low   uint64                                           // of Granted: what preemptible allocations have
@@ -52,7 +52,8 @@ type allocationPlace struct {
 // place is that of a request that waits.
 func (x *Allocation) place() allocationPlace { return allocationPlace{x.Class, x.Arrival} }
 
-// newResource returns a resource that nobody has anything of.
+// newResource returns a resource that nobody has anything of. The highest class comes first in its queue, and in a
+// class who arrived first.
 func newResource(name string) *Resource {
 	return &Resource{
 		Name: name,
@@ -69,7 +70,8 @@ func (r *Resource) first() *Allocation {
 	return x
 }
 
-// lacks returns how much more would have to be free for n to be granted.
+// lacks returns how much more would have to be free for n to be granted. The sum cannot overflow: both are at most
+// MaxCapacity.
 func (r *Resource) lacks(n uint64) uint64 {
 	if r.Granted+n <= r.Capacity {
 		return 0
@@ -77,7 +79,8 @@ func (r *Resource) lacks(n uint64) uint64 {
 	return r.Granted + n - r.Capacity
 }
 
-// put adds an allocation: to those that are granted, or to the queue.
+// put adds an allocation: to those that are granted, or to the queue. n is what the allocation has or wants of the
+// resource.
 func (r *Resource) put(x *Allocation, n uint64) {
 	if !x.granted() {
 		r.queue.ReplaceOrInsert(x.place(), x)
@@ -108,18 +111,19 @@ func (r *Resource) remove(x *Allocation, n uint64) {
 // allocationDue is when an allocation ends, or rises to the next class.
 type allocationDue struct {
 	at int64
-	id string
+	id string // makes the order of equal times the same on every node
 }
 
 // allocations are the resources, and what is granted of them or waits.
 type allocations struct {
-	resources *btreemap.BTreeMap[string, *Resource]
-	byID      *btreemap.BTreeMap[string, *Allocation]
+	resources *btreemap.BTreeMap[string, *Resource]          // by name
+	byID      *btreemap.BTreeMap[string, *Allocation]        // granted and waiting
 	ends      *btreemap.BTreeMap[allocationDue, *Allocation] // when each ends, in led time
 	rises     *btreemap.BTreeMap[allocationDue, *Allocation] // when those that wait rise, in replicated time
 	unsettled *btreemap.BTreeMap[string, *Resource]          // the resources that are Unsettled
 }
 
+// newAllocations returns no resources and no allocations.
 func newAllocations() allocations {
 	byTime := func() *btreemap.BTreeMap[allocationDue, *Allocation] {
 		return btreemap.New[allocationDue, *Allocation](32, func(a, b allocationDue) int {
@@ -147,7 +151,8 @@ func (l *allocations) allocation(id string) *Allocation {
 	return x
 }
 
-// shared returns amounts whose names are those of the resources, so that a thousand allocations have them once.
+// shared returns amounts whose names are those of the resources, so that a thousand allocations have them once. All
+// resources are declared.
 func (l *allocations) shared(amounts []frame.Amount) []frame.Amount {
 	list := make([]frame.Amount, len(amounts))
 	for i, one := range amounts {
@@ -156,7 +161,8 @@ func (l *allocations) shared(amounts []frame.Amount) []frame.Amount {
 	return list
 }
 
-// enter adds an allocation to everything that has it.
+// enter adds an allocation to everything that has it. Whether it is granted, its class and its arrival must not change
+// until leave.
 func (l *allocations) enter(x *Allocation) {
 	l.byID.ReplaceOrInsert(x.Session, x)
 	l.rank(x)
@@ -177,12 +183,13 @@ func (l *allocations) leave(x *Allocation) {
 // rank enters when an allocation ends and rises.
 func (l *allocations) rank(x *Allocation) {
 	l.ends.ReplaceOrInsert(allocationDue{x.Due, x.Session}, x)
+	// Only a request that waits rises.
 	if x.Rises != 0 {
 		l.rises.ReplaceOrInsert(allocationDue{x.Rises, x.Session}, x)
 	}
 }
 
-// unrank is the opposite of rank.
+// unrank is the opposite of rank. What does not rise is not in rises, and deleting it does nothing.
 func (l *allocations) unrank(x *Allocation) {
 	l.ends.Delete(allocationDue{x.Due, x.Session})
 	l.rises.Delete(allocationDue{x.Rises, x.Session})
@@ -198,7 +205,7 @@ func (s *state) sharesDue(due func(at int64)) {
 	}
 }
 
-// loadResource reads a stored Resource.
+// loadResource reads a stored Resource. It is called before loadAllocation, which computes what is granted of it.
 func (s *state) loadResource(name string, value []byte) error {
 	r := newResource(name)
 	if err := json.Unmarshal(value, r); err != nil {
@@ -218,6 +225,7 @@ func (s *state) loadAllocation(id string, value []byte) error {
 	if err := json.Unmarshal(value, x); err != nil {
 		return err
 	}
+	// shared and enter rely on it.
 	for _, one := range x.Amounts {
 		if s.shares.resource(one.Resource) == nil {
 			return fmt.Errorf("%w: an allocation %q of %q, which is not declared", ErrDamaged, id, one.Resource)
@@ -242,6 +250,7 @@ func (a *allocationApplier) setResource(c frame.ResourceSet) Result {
 			fmt.Sprintf("send at most %d", maxUnit))
 	}
 	r := a.s.shares.resource(c.Name)
+	// A new one takes a place.
 	if r == nil {
 		if most := a.s.settings.ResourcesMax; uint64(a.s.shares.resources.Len()) >= most {
 			return refuse(Overloaded, "resource", fmt.Sprintf("%d resources are declared, which is the limit", most),
@@ -251,6 +260,7 @@ func (a *allocationApplier) setResource(c frame.ResourceSet) Result {
 		a.s.shares.resources.ReplaceOrInsert(r.Name, r)
 	}
 	r.Capacity, r.Unit, r.Preemptible = c.Capacity, c.Unit, c.Preemptible
+	// With another capacity, the first in the queue may be granted, or never be.
 	a.unsettle(r)
 	// What wants more than that is dropped where it is the first in the queue of another resource, too.
 	for _, x := range r.queue.Ascend(btreemap.Min[allocationPlace](), btreemap.Max[allocationPlace]()) {
@@ -278,6 +288,7 @@ func (a *allocationApplier) removeResource(c frame.ResourceRemove) Result {
 		refused.Refusal.Reason = ReasonResourceInUse
 		return refused
 	}
+	// Nothing waits, so it is in no queue.
 	a.s.shares.resources.Delete(r.Name)
 	a.s.shares.unsettled.Delete(r.Name)
 	a.tx.Delete(key(prefixResource, r.Name))
@@ -316,7 +327,7 @@ func (v *views) Resource(name string) (Resource, bool) {
 	return r.copied(), true
 }
 
-// Resources returns up to limit resources whose names follow after, by name.
+// Resources returns up to limit resources whose names follow after, by name. They are copies, without their queues.
 func (v *views) Resources(after string, limit int) []Resource {
 	return read(v, func(s *state) []Resource {
 		list := make([]Resource, 0, min(s.shares.resources.Len(), limit))
@@ -330,7 +341,7 @@ func (v *views) Resources(after string, limit int) []Resource {
 	})
 }
 
-// viewAllocation returns an allocation as readers see it.
+// viewAllocation returns an allocation as readers see it. Its Due is replicated time, as readers know no other.
 func (s *state) viewAllocation(x *Allocation) Allocation {
 	c := *x
 	c.Due = s.atLed(c.Due)

@@ -46,8 +46,8 @@ const claimsAtOnce = 64
 // Role is a role that is held.
 type Role struct {
 	Name     string `json:"-"`
-	Fence    uint64 `json:"fence"`
-	Held     Claim  `json:"held"`
+	Fence    uint64 `json:"fence"`             // the offset of the ROLE_ACQUIRED of the holder
+	Held     Claim  `json:"held"`              // of the holder
 	Arrivals uint64 `json:"arrivals,omitzero"` // that were given out
 
 	// Waiting are stored one by one.
@@ -77,16 +77,17 @@ type RoleAnswer struct {
 type claimDue struct {
 	at      int64 // led time
 	role    string
-	arrival uint64
+	arrival uint64 // 0 for the holder
 }
 
 // roles are the roles that are held, and all claims by when they are due.
 type roles struct {
-	byName *btreemap.BTreeMap[string, *Role]
-	due    *btreemap.BTreeMap[claimDue, struct{}]
-	bytes  uint64 // of all claims in due, as claimSize counts them
+	byName *btreemap.BTreeMap[string, *Role]      // those that are held
+	due    *btreemap.BTreeMap[claimDue, struct{}] // the earliest first
+	bytes  uint64                                 // of all claims in due, as claimSize counts them
 }
 
+// newRoles returns no roles.
 func newRoles() roles {
 	return roles{
 		byName: btreemap.New[string, *Role](32, strings.Compare),
@@ -122,7 +123,7 @@ func claimSize(role string, c Claim) uint64 {
 	return uint64(beside + len(role) + len(c.Holder) + len(c.Session))
 }
 
-// loadRole reads a stored Role.
+// loadRole reads a stored Role. It is called before loadWaiting.
 func (s *state) loadRole(name string, value []byte) error {
 	r := &Role{}
 	if err := json.Unmarshal(value, r); err != nil {
@@ -168,7 +169,8 @@ type roleApplier struct {
 	turned   []string      // the claims that no longer wait, as claimName has them
 }
 
-// acquireRole gives a role to a caller, puts it into the queue, or renews the claim that it has.
+// acquireRole gives a role to a caller, puts it into the queue, or renews the claim that it has. A refusal changes
+// nothing. The answer says who holds the role, and the caller's place.
 func (a *roleApplier) acquireRole(c frame.RoleAcquire) Result {
 	ttl := cmp.Or(c.TTL, DefaultRoleTTL)
 	refused := refuseClaim(ttl, MaxRoleTTL, claimText{"role", c.Role}, claimText{"holder", c.Holder},
@@ -176,10 +178,12 @@ func (a *roleApplier) acquireRole(c frame.RoleAcquire) Result {
 	if refused != nil {
 		return *refused
 	}
+	// The claim as it would be: held or waiting from now on.
 	claim := Claim{Holder: c.Holder, Session: c.Session, TTL: ttl, Since: a.time()}
 	a.renewClaim(&claim)
 	r := a.s.roles.get(c.Role)
 	switch {
+	// Nobody has the role.
 	case r == nil:
 		if most := a.s.settings.RolesMax; uint64(a.s.roles.byName.Len()) >= most {
 			return refuse(Overloaded, "role", fmt.Sprintf("%d roles are held, which is the limit", most),
@@ -192,6 +196,7 @@ func (a *roleApplier) acquireRole(c frame.RoleAcquire) Result {
 		a.s.roles.byName.ReplaceOrInsert(r.Name, r)
 		a.giveRole(r, claim, causeFree, "")
 		return a.answer(r, c.Session)
+	// The caller has it, and renews.
 	case r.Held.Session == c.Session:
 		if refused := a.refuseGrowth(c.Role, claimSize(c.Role, claim), claimSize(c.Role, r.Held)); refused != nil {
 			return *refused
@@ -212,14 +217,17 @@ func (a *roleApplier) acquireRole(c frame.RoleAcquire) Result {
 		}
 	}
 	switch {
+	// It waited, and does not want to any more.
 	case place >= 0 && !c.Wait:
 		a.dropWaiting(r, place)
+	// A repeated claim is a renewal.
 	case place >= 0:
 		claim.Since, claim.Arrival = r.Waiting[place].Since, r.Waiting[place].Arrival
 		a.setWaiting(r, place, claim)
 	case c.Wait && len(r.Waiting) >= MaxWaiting:
 		return refuse(Overloaded, "role", fmt.Sprintf("%d callers wait for %s, which is the limit", MaxWaiting, c.Role),
 			"retry later")
+	// After all others.
 	case c.Wait:
 		r.Arrivals++
 		claim.Arrival = r.Arrivals
@@ -251,6 +259,7 @@ func (a *roleApplier) refuseGrowth(role string, size, before uint64) *Result {
 func (a *roleApplier) renewRoles(c frame.RoleRenew) Result {
 	r := Result{}
 	for i, lease := range c.Leases {
+		// The lease is over, whoever has the role by now.
 		if !a.holds(lease) {
 			r.LostLeases = append(r.LostLeases, i)
 			continue
@@ -263,7 +272,8 @@ func (a *roleApplier) renewRoles(c frame.RoleRenew) Result {
 	return r
 }
 
-// renewRoleClaim renews the claim of a session. If it has none, the answer has no place in the queue.
+// renewRoleClaim renews the claim of a session. If it has none, the answer has no place in the queue. It never makes a
+// claim, so a renewal that comes after the release takes the role from nobody.
 func (a *roleApplier) renewRoleClaim(c frame.RoleRenewClaim) Result {
 	r := a.s.roles.get(c.Role)
 	if r == nil {
@@ -347,7 +357,7 @@ func (a *roleApplier) releaseRole(c frame.RoleRelease) Result {
 	return result
 }
 
-// expireClaims ends the claims that were not renewed in time.
+// expireClaims ends the claims that were not renewed in time. At most claimsAtOnce of them, the earliest first.
 func (a *roleApplier) expireClaims() {
 	for range claimsAtOnce {
 		next, _, some := a.s.roles.due.Min()
@@ -356,6 +366,7 @@ func (a *roleApplier) expireClaims() {
 		}
 		r := a.s.roles.get(next.role)
 		switch {
+		// A claim that waits. They are in the order of their arrival.
 		case next.arrival != 0:
 			place, _ := slices.BinarySearchFunc(r.Waiting, next.arrival, func(w Claim, arrival uint64) int {
 				return cmp.Compare(w.Arrival, arrival)
@@ -386,7 +397,7 @@ func (a *roleApplier) setHeld(r *Role, c Claim) {
 	a.change(r)
 }
 
-// setWaiting replaces a claim that waits.
+// setWaiting replaces a claim that waits. place is from 0.
 func (a *roleApplier) setWaiting(r *Role, place int, c Claim) {
 	a.s.roles.unrank(r.Name, r.Waiting[place])
 	r.Waiting[place] = c
@@ -409,9 +420,11 @@ func (a *roleApplier) dropWaiting(r *Role, place int) {
 	a.turned = append(a.turned, claimName(r.Name, c.Session))
 }
 
-// giveRole makes a claim the holder's.
+// giveRole makes a claim the holder's. cause says why it is free, and previous who had it. The claim is in no queue any
+// more.
 func (a *roleApplier) giveRole(r *Role, c Claim, cause, previous string) {
 	c.Arrival, c.Since = 0, a.time()
+	// The fence is not known before the entry's events have offsets.
 	r.Fence, r.acquired = 0, len(a.late)+1
 	a.report(r, event.RoleAcquired, map[string]any{"holder": c.Holder, "previous": previous, "cause": cause})
 	a.setHeld(r, c)
@@ -420,6 +433,7 @@ func (a *roleApplier) giveRole(r *Role, c Claim, cause, previous string) {
 // endLease takes a role from its holder and gives it to the next in the queue, if there is one.
 func (a *roleApplier) endLease(r *Role, cause string) {
 	before := r.Held
+	// Reported with the fence that ends.
 	payload := map[string]any{"holder": before.Holder}
 	if cause == causeReleased {
 		a.report(r, event.RoleReleased, payload)
@@ -427,6 +441,7 @@ func (a *roleApplier) endLease(r *Role, cause string) {
 		payload["cause"] = cause
 		a.report(r, event.RoleLost, payload)
 	}
+	// Nobody waits: a role that nobody holds is not kept.
 	if len(r.Waiting) == 0 {
 		a.s.roles.unrank(r.Name, before)
 		a.s.roles.byName.Delete(r.Name)
@@ -453,6 +468,7 @@ func (a *roleApplier) report(r *Role, kind event.Type, payload map[string]any) {
 func (a *roleApplier) answer(r *Role, session string) Result {
 	answer := &RoleAnswer{Role: r.Name, Fence: r.Fence, Held: r.Held, Waiting: len(r.Waiting), acquired: r.acquired}
 	answer.Place = r.place(session) + 1
+	// storeRoles completes it.
 	if r.acquired != 0 {
 		a.unfenced = append(a.unfenced, answer)
 	}
@@ -460,6 +476,8 @@ func (a *roleApplier) answer(r *Role, session string) Result {
 }
 
 // storeRoles completes the answers about roles that the entry has given away, and stores the roles that it has changed.
+// It is called when all other events of the entry have their offsets and late is appended next, so the fences are
+// known.
 func (a *roleApplier) storeRoles() {
 	for _, answer := range a.unfenced {
 		answer.Fence = a.lateOffset(answer.acquired)
@@ -472,6 +490,7 @@ func (a *roleApplier) storeRoles() {
 		switch a.s.roles.get(r.Name) {
 		case r:
 			a.tx.setJSON(key(prefixRole, r.Name), r)
+		// It has ended, and nobody has it.
 		case nil:
 			a.tx.Delete(key(prefixRole, r.Name))
 		}
@@ -502,7 +521,7 @@ type RoleView struct {
 	Queue   []Claim // the first of them, as many as the reader asked for
 }
 
-// viewRole returns a role with the first claims of its queue.
+// viewRole returns a role with the first claims of its queue. It is a copy, whose times are replicated time.
 func (s *state) viewRole(r *Role, queue int) RoleView {
 	v := RoleView{Name: r.Name, Fence: r.Fence, Held: r.Held, Waiting: len(r.Waiting),
 		Queue: slices.Clone(r.Waiting[:min(queue, len(r.Waiting))])}

@@ -24,12 +24,13 @@ import (
 // maxScheduleID bounds an id, in bytes.
 const maxScheduleID = 256
 
-// Scheduled is an event that is to be published at a time, or was.
+// Scheduled is an event that is to be published at a time, or was. A Scheduled is never changed: what changes it
+// replaces it.
 type Scheduled struct {
 	ID      string     `json:"-"`
 	At      int64      `json:"at_ns"`   // in replicated Unix nanoseconds
 	Made    int64      `json:"made_ns"` // likewise
-	Type    event.Type `json:"type"`
+	Type    event.Type `json:"type"`    // canonical
 	Key     string     `json:"key,omitempty"`
 	Hash    event.Hash `json:"hash"` // of the event's content
 	DedupID string     `json:"dedup_id,omitempty"`
@@ -56,6 +57,7 @@ type schedule struct {
 	bytes   uint64                                    // of the copies of those that wait
 }
 
+// newSchedule returns one without events.
 func newSchedule() schedule {
 	byTime := func(a, b scheduleDue) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.id, b.id)) }
 	return schedule{
@@ -71,7 +73,7 @@ func (l *schedule) get(id string) *Scheduled {
 	return s
 }
 
-// put enters a schedule in place of what was there under its id.
+// put enters a schedule in place of what was there under its id. Where it counts depends on whether it was published.
 func (l *schedule) put(s *Scheduled) {
 	l.remove(s.ID)
 	l.byID.ReplaceOrInsert(s.ID, s)
@@ -98,7 +100,7 @@ func (l *schedule) remove(id string) {
 	l.bytes -= s.Bytes
 }
 
-// loadScheduled reads a stored Scheduled.
+// loadScheduled reads a stored Scheduled. Its id is the key's.
 func (s *state) loadScheduled(id string, value []byte) error {
 	one := &Scheduled{}
 	err := json.Unmarshal(value, one)
@@ -120,6 +122,7 @@ func (a *scheduleApplier) scheduleEvent(c frame.Schedule) Result {
 		return refuse(Invalid, "id", fmt.Sprintf("%d bytes, or a zero byte among them", len(c.ID)),
 			fmt.Sprintf("send 1 to %d bytes without a zero byte", maxScheduleID))
 	}
+	// What is known of the event without its copy, which is stored by itself.
 	made := &Scheduled{ID: c.ID, At: c.At.UnixNano(), Made: a.now, Type: e.Type, Key: e.Key, Hash: e.Hash(),
 		DedupID: e.DedupID, NoDedup: c.NoDedup, Bytes: uint64(len(c.Event))}
 
@@ -131,6 +134,7 @@ func (a *scheduleApplier) scheduleEvent(c frame.Schedule) Result {
 		}
 		return Result{Scheduled: known, Replayed: true}
 	}
+	// Only what is new takes a place.
 	settings := &a.s.settings
 	switch {
 	case uint64(a.s.schedule.waiting.Len()) >= settings.ScheduleMax:
@@ -154,13 +158,13 @@ func (s *Scheduled) repeatedBy(o *Scheduled) bool {
 // instant is a time as refusals have it.
 func instant(at int64) string { return time.Unix(0, at).UTC().Format(time.RFC3339Nano) }
 
-// keep stores a schedule.
+// keep stores a schedule. It replaces what was there under the id.
 func (a *scheduleApplier) keep(s *Scheduled) {
 	a.s.schedule.put(s)
 	a.tx.setJSON(key(prefixScheduled, s.ID), s)
 }
 
-// unschedule removes an event that was not published yet.
+// unschedule removes an event that was not published yet. One that was published is refused with its offset.
 func (a *scheduleApplier) unschedule(c frame.Unschedule) Result {
 	known := a.s.schedule.get(c.ID)
 	switch {
@@ -191,8 +195,10 @@ func (a *scheduleApplier) admit(c frame.Publish) *Result {
 	switch {
 	case known == nil:
 		r = refuse(NotFound, "id", fmt.Sprintf("no event is scheduled as %q", c.Scheduled), "")
+	// Another leader, or the same in an earlier try, has had it published.
 	case known.Done != 0:
 		r = Result{Scheduled: known, Replayed: true}
+	// The clock of the node that proposes it may be ahead of replicated time.
 	case known.At > a.now || c.Count != 1:
 		r = refuse(Invalid, "at", fmt.Sprintf("%d events, for %s", c.Count, instant(known.At)), "")
 	default:
@@ -203,6 +209,7 @@ func (a *scheduleApplier) admit(c frame.Publish) *Result {
 
 // published notes where a scheduled event is.
 func (a *scheduleApplier) published(id string, r Result) {
+	// A copy: readers have the old one.
 	done := *a.s.schedule.get(id)
 	at := r.Offsets(1)[0]
 	done.Offset, done.Duplicate, done.Done = at.Offset, at.Duplicate, a.now
@@ -213,7 +220,7 @@ func (a *scheduleApplier) published(id string, r Result) {
 // scheduledAtOnce bounds the schedules that one entry forgets; the next one continues.
 const scheduledAtOnce = 64
 
-// forgetPublished forgets schedules that cannot be repeated any more.
+// forgetPublished forgets schedules that cannot be repeated any more. An id may be used again after that.
 func (a *scheduleApplier) forgetPublished() {
 	for range scheduledAtOnce {
 		oldest, _, some := a.s.schedule.done.Min()
@@ -234,7 +241,7 @@ func (v *views) Scheduled(id string) (Scheduled, bool) {
 	return Scheduled{}, false
 }
 
-// AllScheduled returns up to limit schedules whose ids follow after, by id.
+// AllScheduled returns up to limit schedules whose ids follow after, by id. Those that were published are among them.
 func (v *views) AllScheduled(after string, limit int) []Scheduled {
 	return read(v, func(s *state) (list []Scheduled) {
 		from := btreemap.Min[string]()

@@ -102,17 +102,17 @@ type definition struct {
 	key      string
 	level    uint32 // the feature level from which on it may be changed
 	fallback string // its value while nobody has changed it
-	doc      string
+	doc      string // for people; it may change
 	rule     rule
 }
 
 // rule says which values a setting takes, for the test that freezes them, and stores one.
 type rule struct {
-	values string
-	put    func(s *Settings, value string) error
+	values string                                // for people and for the test
+	put    func(s *Settings, value string) error // an error leaves the settings as they are
 }
 
-// definitions lists every setting, sorted by key.
+// definitions lists every setting, sorted by key. lookup relies on the order.
 func definitions() []definition {
 	// The columns are key, level, fallback, doc and rule.
 	return []definition{
@@ -300,6 +300,7 @@ func definitions() []definition {
 	}
 }
 
+// year is 365 days.
 const year = 365 * 24 * time.Hour
 
 // number is the rule of a whole number from low to high. field says where it is stored.
@@ -396,6 +397,7 @@ func (a *applier) setSetting(c frame.SettingSet) Result {
 		return refuse(NotFound, "key", fmt.Sprintf("there is no setting %q", c.Key),
 			"list them: GET /v1/settings, or ringlog settings ls")
 	}
+	// A member that does not know the setting would decide otherwise.
 	if d.level > max(frame.LevelBase, a.s.meta.FeatureLevel) {
 		return refuse(NotFound, "key", fmt.Sprintf("some members do not know the setting %q yet", c.Key),
 			"run this version on all nodes first")
@@ -406,6 +408,7 @@ func (a *applier) setSetting(c frame.SettingSet) Result {
 		return refuse(Invalid, "value", fmt.Sprintf("%s: %v", c.Key, err), d.doc)
 	}
 
+	// Policies without a window of their own go by this one.
 	if c.Key == "dedup.window" {
 		a.s.rankPolicies()
 	}

@@ -47,13 +47,13 @@ func (s *SecretDigest) UnmarshalText(text []byte) error {
 
 // Token is a token as it is stored. A Token is never changed.
 type Token struct {
-	Name    string       `json:"-"`
-	ID      string       `json:"id"`
+	Name    string       `json:"-"`  // unique
+	ID      string       `json:"id"` // the part of the token that is no secret
 	Secret  SecretDigest `json:"secret"`
-	Roles   []string     `json:"roles"`
-	Types   []string     `json:"types,omitempty"`
-	Cursors []string     `json:"cursors,omitempty"`
-	By      string       `json:"by"`
+	Roles   []string     `json:"roles"`             // as the node that let it be made knows them
+	Types   []string     `json:"types,omitempty"`   // patterns; none is all
+	Cursors []string     `json:"cursors,omitempty"` // likewise
+	By      string       `json:"by"`                // who has made it
 
 	// Times are in replicated Unix nanoseconds.
 	Made    int64 `json:"made_ns"`
@@ -68,10 +68,11 @@ type Token struct {
 // Tokens are all tokens, as of one entry. They do not change.
 type Tokens struct {
 	byName   *btreemap.BTreeMap[string, *Token]
-	byID     *btreemap.BTreeMap[string, *Token]
-	replaced chan struct{}
+	byID     *btreemap.BTreeMap[string, *Token] // the same tokens
+	replaced chan struct{}                      // closed by the next publishTokens
 }
 
+// newTokens returns no tokens.
 func newTokens() *Tokens {
 	return &Tokens{
 		byName:   btreemap.New[string, *Token](32, strings.Compare),
@@ -103,7 +104,8 @@ func (t *Tokens) All() iter.Seq2[string, *Token] {
 // Replaced is closed once there are newer ones.
 func (t *Tokens) Replaced() <-chan struct{} { return t.replaced }
 
-// put enters a token in place of the one of its name.
+// put enters a token in place of the one of its name. Only the state's own are changed; those that readers have are
+// clones.
 func (t *Tokens) put(one *Token) {
 	t.remove(one.Name)
 	t.byName.ReplaceOrInsert(one.Name, one)
@@ -147,7 +149,7 @@ func (v *views) publishTokens(changed bool) {
 // tokenApplier decides which tokens there are.
 type tokenApplier struct {
 	*applying
-	tokensChanged bool
+	tokensChanged bool // by this entry, so readers get new ones
 }
 
 // createToken makes a token.
@@ -169,6 +171,7 @@ func (a *tokenApplier) createToken(c frame.TokenCreate) Result {
 		return refuse(Overloaded, "name", fmt.Sprintf("there are %d tokens, which is the limit", a.s.tokens.Len()),
 			"revoke some, or raise tokens.max")
 	}
+	// Times are the entry's, the same on every node.
 	made := &Token{Name: c.Name, ID: c.ID, Secret: SecretDigest(c.Secret), Roles: c.Roles, Types: c.Types,
 		Cursors: c.Cursors, By: c.By, Made: a.now}
 	if c.TTL != 0 {
@@ -178,7 +181,8 @@ func (a *tokenApplier) createToken(c frame.TokenCreate) Result {
 	return Result{Token: made}
 }
 
-// refuseToken returns what is wrong with a token, and nil for a sound one.
+// refuseToken returns what is wrong with a token, and nil for a sound one. It looks at the form alone: which roles
+// there are is decided where a request comes in.
 func refuseToken(c frame.TokenCreate) *Result {
 	texts := []claimText{{"name", c.Name}, {"id", c.ID}, {"by", c.By}}
 	lists := []struct {
@@ -186,6 +190,7 @@ func refuseToken(c frame.TokenCreate) *Result {
 		most  int
 		list  []string
 	}{{"roles", maxTokenRoles, c.Roles}, {"types", MaxTokenPatterns, c.Types}, {"cursors", MaxTokenPatterns, c.Cursors}}
+	// How many there are, and then each of them as a text.
 	for _, l := range lists {
 		if len(l.list) > l.most {
 			r := refuse(Invalid, l.field, fmt.Sprintf("%d of them", len(l.list)), fmt.Sprintf("send up to %d", l.most))
@@ -223,6 +228,7 @@ func (a *tokenApplier) rotateToken(c frame.TokenRotate) Result {
 	// Readers have the old one.
 	next := *known
 	next.Secret, next.Rotated = SecretDigest(c.Secret), a.now
+	// Without a grace the old secret ends at once.
 	next.Before, next.BeforeUntil = SecretDigest{}, 0
 	if c.Grace > 0 {
 		next.Before, next.BeforeUntil = known.Secret, a.now+int64(c.Grace)
@@ -231,7 +237,7 @@ func (a *tokenApplier) rotateToken(c frame.TokenRotate) Result {
 	return Result{Token: &next}
 }
 
-// revokeToken removes a token.
+// revokeToken removes a token. Its name and its id are free from here on.
 func (a *tokenApplier) revokeToken(c frame.TokenRevoke) Result {
 	known := a.s.tokens.ByName(c.Name)
 	if known == nil {
@@ -243,6 +249,7 @@ func (a *tokenApplier) revokeToken(c frame.TokenRevoke) Result {
 	return Result{Token: known}
 }
 
+// noToken refuses a command about a token that there is not.
 func noToken(name string) Result {
 	return refuse(NotFound, "name", fmt.Sprintf("there is no token %q", name),
 		"list them: GET /v1/tokens, or ringlog token ls")

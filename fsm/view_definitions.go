@@ -35,11 +35,11 @@ type ViewDefinition struct {
 
 // ViewDefinitions are all views, by name. They do not change.
 type ViewDefinitions struct {
-	Revision uint64 // the last generation that was given
-	List     []ViewDefinition
-	Replaced <-chan struct{} // closed once there are newer ones
+	Revision uint64           // the last generation that was given
+	List     []ViewDefinition // by name
+	Replaced <-chan struct{}  // closed once there are newer ones
 
-	replaced chan struct{}
+	replaced chan struct{} // Replaced, to close it
 }
 
 // Get returns the view of that name.
@@ -61,6 +61,7 @@ func (v *views) publishViews(changed bool) {
 	if !changed {
 		return
 	}
+	// A whole new list: what readers have does not change.
 	next := &ViewDefinitions{Revision: v.s.meta.ViewRevision, replaced: make(chan struct{})}
 	next.Replaced = next.replaced
 	for _, name := range slices.Sorted(maps.Keys(v.s.views)) {
@@ -71,7 +72,7 @@ func (v *views) publishViews(changed bool) {
 	}
 }
 
-// loadView reads a view. Its name is the key's.
+// loadView reads a view. Its name is the key's. It is called before loadEmitted.
 func (s *state) loadView(name string, value []byte) error {
 	v := &ViewDefinition{}
 	err := json.Unmarshal(value, v)
@@ -79,7 +80,8 @@ func (s *state) loadView(name string, value []byte) error {
 	return err
 }
 
-// loadEmitted reads up to where the firings of a view were published.
+// loadEmitted reads up to where the firings of a view were published. It has a key of its own, so that a publish does
+// not store the declaration again.
 func (s *state) loadEmitted(name string, value []byte) error {
 	v := s.views[name]
 	if v == nil || len(value) != 8 {
@@ -93,10 +95,11 @@ func (s *state) loadEmitted(name string, value []byte) error {
 type viewApplier struct {
 	*applying
 	made         []string // views that this entry defines
-	viewsChanged bool
+	viewsChanged bool     // so readers get a new list
 }
 
-// defineView defines a view. The same declaration again changes nothing.
+// defineView defines a view. The same declaration again changes nothing. A view of the name is replaced by one of
+// another generation.
 func (a *viewApplier) defineView(c frame.ViewDefine) Result {
 	known := a.s.views[c.Name]
 	m := &a.s.meta
@@ -107,16 +110,19 @@ func (a *viewApplier) defineView(c frame.ViewDefine) Result {
 	case c.Declaration == "" || len(c.Declaration) > MaxViewDeclaration:
 		return refuse(Invalid, "declaration", fmt.Sprintf("%d bytes", len(c.Declaration)),
 			fmt.Sprintf("send 1 to %d bytes", MaxViewDeclaration))
+	// Also if others were defined since it was checked.
 	case known != nil && known.Declaration == c.Declaration:
 		return Result{View: known, Replayed: true}
 	case known == nil && uint64(len(a.s.views)) >= a.s.settings.ViewsMax:
 		return refuse(Overloaded, "name", fmt.Sprintf("%d views are defined, which is the limit", len(a.s.views)),
 			"remove some, or raise views.max")
+	// What was checked against the other views has to hold for those that there are.
 	case c.Revision != m.ViewRevision:
 		r := refuse(Fenced, "revision", "another view was defined while this one was checked", "define it again")
 		r.Refusal.Expected = m.ViewRevision
 		return r
 	}
+	// storeViews completes it at the end of the entry.
 	m.ViewRevision++
 	v := &ViewDefinition{Name: c.Name, Declaration: c.Declaration, Generation: m.ViewRevision, Defined: a.now}
 	a.s.views[c.Name] = v
@@ -124,7 +130,7 @@ func (a *viewApplier) defineView(c frame.ViewDefine) Result {
 	return Result{View: v}
 }
 
-// removeView removes a view.
+// removeView removes a view. What it was to publish and has not is dropped with it.
 func (a *viewApplier) removeView(c frame.ViewRemove) Result {
 	known := a.s.views[c.Name]
 	if known == nil {
@@ -146,6 +152,7 @@ func (a *viewApplier) storeViews() {
 		if v == nil {
 			continue
 		}
+		// It is folded from the first event that is still there, and publishes nothing for those before it.
 		v.Since, v.Emitted = a.s.meta.First, a.s.meta.Last
 		a.tx.setJSON(key(prefixView, name), v)
 		a.tx.Delete(key(prefixEmitted, name))
@@ -160,10 +167,12 @@ func (a *viewApplier) admit(e frame.ViewEmission) *Result {
 	switch {
 	case known == nil:
 		r = refuse(NotFound, "view", fmt.Sprintf("there is no view %q", e.View), "")
+	// The firings are of an older declaration.
 	case known.Generation != e.Generation:
 		r = refuse(Fenced, "generation", fmt.Sprintf("generation %d of %q, which has %d", e.Generation, e.View,
 			known.Generation), "")
 		r.Refusal.Expected = known.Generation
+	// Somebody has published them, or some of them, already.
 	case known.Emitted != e.From:
 		r = refuse(Fenced, "from", fmt.Sprintf("firings of %q after %d, which were published up to %d", e.View, e.From,
 			known.Emitted), "")

@@ -80,7 +80,8 @@ func (ws *watches) notify(names []string) {
 	}
 }
 
-// notifyAll wakes all watches, because another state took the place of the one they looked at.
+// notifyAll wakes all watches, because another state took the place of the one they looked at. What they look at may be
+// anything by now.
 func (ws *watches) notifyAll() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

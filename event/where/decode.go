@@ -19,21 +19,23 @@ var (
 )
 
 // decoder decodes a payload into what CEL and its callers take: nil, bool, string, int64 and float64, []any,
-// map[string]any.
+// map[string]any. It walks the text once and decodes only what is wanted of it.
 type decoder struct {
 	canon.Scanner
-	inLanguage bool // whole numbers are float64 as well, and longer texts than maxText are nil: as in a Language
-	depth      int
-	failure    error
+	inLanguage bool  // whole numbers are float64 as well, and longer texts than maxText are nil: as in a Language
+	depth      int   // how many objects and arrays below the payload are open
+	failure    error // says more than the error of the scanner, if it is set
 }
 
-// object decodes the members of the payload that are wanted into members; nil wants all.
+// object decodes the members of the payload that are wanted into members; nil wants all. After an error, members has
+// what was decoded before it.
 func (d *decoder) object(members map[string]any, wanted map[string]bool) error {
 	d.Space()
 	if d.Peek() != '{' {
 		return errNotObject
 	}
 	err := d.Members(func(key []byte) *canon.Error {
+		// A member that no expression names is read past.
 		if wanted != nil && !wanted[string(key)] {
 			return d.skip()
 		}
@@ -42,6 +44,7 @@ func (d *decoder) object(members map[string]any, wanted map[string]bool) error {
 		members[name] = v
 		return err
 	})
+	// The scanner knows only that it was stopped.
 	if d.failure != nil {
 		return d.failure
 	}
@@ -56,6 +59,7 @@ func (d *decoder) value() (any, *canon.Error) {
 	switch c := d.Peek(); c {
 	case '"':
 		text, err := d.Text()
+		// A text that is too long is null, with the scanner's error if it has one.
 		if d.inLanguage && len(text) > maxText {
 			return nil, err
 		}
@@ -63,6 +67,7 @@ func (d *decoder) value() (any, *canon.Error) {
 	case '{', '[':
 		return d.nested(c)
 	case 't', 'f', 'n':
+		// true, false or null.
 		word, err := d.Word()
 		if err != nil || word[0] == 'n' {
 			return nil, err
@@ -87,6 +92,7 @@ func (d *decoder) value() (any, *canon.Error) {
 func (d *decoder) nested(open byte) (v any, err *canon.Error) {
 	d.depth++
 	defer func() { d.depth-- }()
+	// The error stops the scanner. It is reported as errDepth.
 	if d.depth > maxDepth {
 		d.failure = errDepth
 		return nil, d.Unexpected("a value that is nested less deep")
@@ -119,6 +125,7 @@ func (d *decoder) skip() (err *canon.Error) {
 	case 't', 'f', 'n':
 		_, err = d.Word()
 		return err
+	// Nested values are decoded and dropped, which checks their depth as well.
 	case '{', '[':
 		_, err = d.value()
 		return err

@@ -23,9 +23,10 @@ import (
 // The same values give the same result on every host: loops go through the keys of a map in their order, and there are
 // no time zones but UTC and fixed differences from it.
 //
-// It is safe for concurrent use.
+// It is safe for concurrent use. Compile changes a parsed expression before it checks it: makeDouble its whole
+// literals, sortLoops its loops. What cannot be made the same everywhere is refused.
 type Language struct {
-	env *cel.Env
+	env *cel.Env // the variables and functions that are declared
 }
 
 // NewLanguage declares the variables of expressions: of the event, if ofEvent, and names, which take any value.
@@ -76,23 +77,29 @@ type Expression struct {
 	whole   bool     // it uses the payload in another way as well
 	names   []string // the variables that it uses, sorted
 
-	// A plain selection such as payload.elo, and one compared with a text, are evaluated without CEL.
+	// A plain selection such as payload.elo, and one compared with a text, are evaluated without CEL. path is nil if
+	// the expression is another.
 	path    []string // the variable and the members below it
-	literal *string
-	missing error
+	literal *string  // what it is compared with; nil if it is not
+	missing error    // if a member is missing; it names the last of path, whichever it is
 }
 
-// Compile compiles an expression. The error is an *Error with the place if the expression is at fault.
+// Compile compiles an expression. The error is an *Error with the place if the expression is at fault. place is where
+// the expression is, such as fields.elo.of.
 func (l *Language) Compile(place, expression string, want Want) (*Expression, error) {
+	// Parsing and checking are two steps: between them the tree is changed.
 	parsed, issues := l.env.Parse(expression)
 	if issues.Err() != nil {
 		return nil, placed(place, firstIssue(expression, issues))
 	}
+	// A host's time zones and patterns of unknown work, both while positions are those of the text.
 	if at, message := refused(parsed.NativeRep(), hostZone, variablePattern); message != "" {
 		return nil, &Error{place, expression, max(at.Line(), 1), max(at.Column()+1, 1), message}
 	}
+	// Inner expressions come first: whether an operand is whole depends on what is below it.
 	ast.PostOrderVisit(parsed.NativeRep().Expr(), ast.NewExprVisitor(makeDouble))
 	sortLoops(parsed.NativeRep())
+	// The types, of the tree as it is evaluated.
 	checked, issues := l.env.Check(parsed)
 	if issues.Err() != nil {
 		return nil, placed(place, firstIssue(expression, issues))
@@ -122,6 +129,7 @@ func placed(place string, err *Error) *Error {
 
 // refuses says why a result of type t is not what is wanted; "" if it may be.
 func (w Want) refuses(t *cel.Type) string {
+	// Whole numbers and durations become float64 when they are returned, see native.
 	numeric := gives(t, cel.DoubleType) || t.IsExactType(cel.IntType) || t.IsExactType(cel.UintType) ||
 		t.IsExactType(cel.DurationType)
 	switch {
@@ -136,7 +144,8 @@ func (w Want) refuses(t *cel.Type) string {
 }
 
 // makeDouble makes the whole literals among the operands of arithmetic, or the results of a choice, double, unless
-// another of them is whole for sure.
+// another of them is whole for sure. Numbers of a payload are double, and CEL has no arithmetic between a double and an
+// int: payload.loss * 2 would fail whatever the loss is.
 func makeDouble(e ast.Expr) {
 	operands, ok := numbersOf(e)
 	if !ok || slices.ContainsFunc(operands, isWhole) {
@@ -149,7 +158,8 @@ func makeDouble(e ast.Expr) {
 	}
 }
 
-// numbersOf returns what has one type: the operands of arithmetic, the results of a choice, the elements of a list.
+// numbersOf returns what has one type: the operands of arithmetic, the results of a choice, the elements of a list. It
+// returns false for an expression that joins no values.
 func numbersOf(e ast.Expr) ([]ast.Expr, bool) {
 	if e.Kind() == ast.ListKind {
 		return e.AsList().Elements(), true
@@ -161,13 +171,14 @@ func numbersOf(e ast.Expr) ([]ast.Expr, bool) {
 	switch call.FunctionName() {
 	case operators.Add, operators.Subtract, operators.Multiply, operators.Divide, operators.Negate:
 		return call.Args(), true
+	// The first argument is the condition.
 	case operators.Conditional:
 		return call.Args()[1:], true
 	}
 	return nil, false
 }
 
-// wholeLiteral returns the value of a whole literal.
+// wholeLiteral returns the value of a whole literal. It returns false for another expression.
 func wholeLiteral(e ast.Expr) (types.Int, bool) {
 	if e.Kind() != ast.LiteralKind {
 		return 0, false
@@ -178,6 +189,7 @@ func wholeLiteral(e ast.Expr) (types.Int, bool) {
 
 // isWhole reports whether an expression gives a whole number by what it calls.
 func isWhole(e ast.Expr) bool {
+	// Arithmetic with one whole operand is whole: makeDouble has left its literals as they are.
 	if operands, ok := numbersOf(e); ok {
 		return slices.ContainsFunc(operands, isWhole)
 	}
@@ -192,8 +204,10 @@ func isWhole(e ast.Expr) bool {
 	return function == "int" || function == "size" || function == operators.Modulo || isTimeGetter(function)
 }
 
-// inspect notes what an expression uses, and reports whether it loops.
+// inspect notes what an expression uses, and reports whether it loops. e is the checked expression. An expression that
+// uses the payload other than by selecting a member, such as payload[name], needs all of it.
 func (x *Expression) inspect(e ast.Expr) (loops bool) {
+	// How often the payload is named, and how many of these are selections of a member.
 	used, selected := 0, 0
 	ast.PostOrderVisit(e, ast.NewExprVisitor(func(e ast.Expr) {
 		switch e.Kind() {
@@ -217,8 +231,9 @@ func (x *Expression) inspect(e ast.Expr) (loops bool) {
 	return loops
 }
 
-// plain notes a selection, alone or compared with a text.
+// plain notes a selection, alone or compared with a text. Such an expression needs none of CEL's interpreter.
 func (x *Expression) plain(e ast.Expr) {
+	// SELECTION == 'text', not the other way around.
 	if e.Kind() == ast.CallKind && e.AsCall().FunctionName() == operators.Equals {
 		args := e.AsCall().Args()
 		text, ok := literalText(args[1])
@@ -228,7 +243,7 @@ func (x *Expression) plain(e ast.Expr) {
 		x.literal = &text
 		e = args[0]
 	}
-	// From the last member back to the variable.
+	// From the last member back to the variable. has(payload.x) is a selection, too, but a test.
 	for e.Kind() == ast.SelectKind && !e.AsSelect().IsTestOnly() {
 		x.path = append(x.path, e.AsSelect().FieldName())
 		e = e.AsSelect().Operand()
@@ -237,6 +252,7 @@ func (x *Expression) plain(e ast.Expr) {
 		x.path = nil
 		return
 	}
+	// The message is that of CEL.
 	if len(x.path) > 0 {
 		x.missing = fmt.Errorf("no such key: %s", x.path[0])
 	}
@@ -260,7 +276,7 @@ func (x *Expression) Eval(vars cel.Activation) (any, error) {
 	return native(out)
 }
 
-// selected evaluates a plain selection. It leaves what is unusual to CEL.
+// selected evaluates a plain selection. It leaves what is unusual to CEL. It returns false for ok then.
 func (x *Expression) selected(vars cel.Activation) (v any, err error, ok bool) {
 	if x.path == nil {
 		return nil, nil, false
@@ -269,6 +285,7 @@ func (x *Expression) selected(vars cel.Activation) (v any, err error, ok bool) {
 	if !ok {
 		return nil, nil, false
 	}
+	// A member of what is no object is an error, whose text is CEL's.
 	for _, name := range x.path[1:] {
 		members, ok := v.(map[string]any)
 		if !ok {
@@ -289,7 +306,8 @@ func (x *Expression) selected(vars cel.Activation) (v any, err error, ok bool) {
 	return text == *x.literal, nil, ok
 }
 
-// native returns a value of CEL as Go's.
+// native returns a value of CEL as Go's. All numbers become float64. A type that no JSON has, such as bytes, is an
+// error.
 func native(v ref.Val) (any, error) {
 	switch v := v.(type) {
 	case types.Null:
@@ -316,7 +334,7 @@ func native(v ref.Val) (any, error) {
 	return nil, fmt.Errorf("it gives %s, which no JSON has", cmp.Or(v.Type().TypeName(), "a value"))
 }
 
-// nativeList returns a list of CEL.
+// nativeList returns a list of CEL. An empty one is not nil.
 func nativeList(v traits.Lister) (any, error) {
 	list := []any{}
 	for it := v.Iterator(); it.HasNext() == types.True; {
@@ -329,7 +347,7 @@ func nativeList(v traits.Lister) (any, error) {
 	return list, nil
 }
 
-// nativeMap returns a map of CEL, whose keys must be texts.
+// nativeMap returns a map of CEL, whose keys must be texts. An empty one is not nil.
 func nativeMap(v traits.Mapper) (any, error) {
 	members := map[string]any{}
 	for it := v.Iterator(); it.HasNext() == types.True; {

@@ -18,7 +18,8 @@ import (
 // names do not have.
 const sorted = "@sorted"
 
-// inOrder declares the function: it returns its argument, a map with an iterator in the order of its keys.
+// inOrder declares the function: it returns its argument, a map with an iterator in the order of its keys. Other values
+// come back as they are: lists have an order.
 func inOrder() cel.EnvOption {
 	any := cel.TypeParamType("T")
 	return cel.Function(sorted, cel.Overload("sorted", []*cel.Type{any}, any, cel.UnaryBinding(func(v ref.Val) ref.Val {
@@ -32,6 +33,7 @@ func inOrder() cel.EnvOption {
 // sortLoops puts the function around what each loop goes through. CEL goes through a map in the order of Go's, which
 // is another each time.
 func sortLoops(tree *ast.AST) {
+	// The ranges of all loops, and the highest id, above which new ones are free.
 	var loops []ast.Expr
 	next := int64(0)
 	ast.PostOrderVisit(tree.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
@@ -52,11 +54,12 @@ func sortLoops(tree *ast.AST) {
 	}
 }
 
-// sortedMap is a map that is gone through in the order of its keys.
+// sortedMap is a map that is gone through in the order of its keys. Everything else is asked of the map itself.
 type sortedMap struct{ traits.Mapper }
 
 // Iterator implements traits.Iterable.
 func (m sortedMap) Iterator() traits.Iterator {
+	// An iterator walks the whole map before it returns the first key, so a loop costs n log n.
 	var keys []ref.Val
 	for it := m.Mapper.Iterator(); it.HasNext() == types.True; {
 		keys = append(keys, it.Next())
@@ -76,7 +79,8 @@ const maxPattern = 256
 // argument is a literal, and text is its text then.
 type refusal func(function, text string, fixed bool) string
 
-// refused returns the first call of an expression that one of the rules refuses.
+// refused returns the first call of an expression that one of the rules refuses. at is where the argument is in the
+// text, and message what the rule says. Of no such call the message is empty.
 func refused(tree *ast.AST, rules ...refusal) (at common.Location, message string) {
 	ast.PostOrderVisit(tree.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
 		if e.Kind() != ast.CallKind || message != "" || len(e.AsCall().Args()) == 0 {
@@ -95,7 +99,8 @@ func refused(tree *ast.AST, rules ...refusal) (at common.Location, message strin
 	return at, message
 }
 
-// hostZone refuses a time zone that depends on the files of a host.
+// hostZone refuses a time zone that depends on the files of a host. A getter without a zone is UTC's. It has no
+// argument, so refused does not ask about it.
 func hostZone(function, text string, fixed bool) string {
 	if !isTimeGetter(function) || (fixed && (text == "UTC" || strings.Contains(text, ":"))) {
 		return ""

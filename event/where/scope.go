@@ -8,15 +8,16 @@ import (
 )
 
 // Scope has the variables of one event, for one evaluation after another. It decodes the payload once, when an
-// expression first uses it. It is not safe for concurrent use.
+// expression first uses it. It is not safe for concurrent use. It is the activation of an evaluation: CEL asks it for
+// each variable by name.
 type Scope struct {
-	event    *event.Event
-	of       *Members // nil decodes all of the payload
-	language bool     // numbers and texts are those of a Language
-	payload  map[string]any
-	decoded  bool
-	failure  error
-	resolved any // payload as any, so that handing it out does not allocate
+	event    *event.Event   // not changed
+	of       *Members       // nil decodes all of the payload
+	language bool           // numbers and texts are those of a Language
+	payload  map[string]any // what is decoded of the payload; its memory is kept between events
+	decoded  bool           // payload or failure is that of event
+	failure  error          // why the payload could not be decoded
+	resolved any            // payload as any, so that handing it out does not allocate
 }
 
 // NewScope returns a scope for expressions of a Language, which use no more of a payload than of.
@@ -24,6 +25,7 @@ func NewScope(of *Members) *Scope { return &Scope{of: of, language: true} }
 
 // Reset makes the variables those of another event.
 func (s *Scope) Reset(ev *event.Event) {
+	// The map stays the one in resolved.
 	clear(s.payload)
 	s.event, s.decoded, s.failure = ev, false, nil
 }
@@ -76,6 +78,7 @@ func (s *Scope) members() any {
 	if !s.decoded {
 		s.decode()
 	}
+	// An error as a value fails the expression that uses it.
 	if s.failure != nil {
 		return types.WrapErr(s.failure)
 	}
@@ -84,10 +87,12 @@ func (s *Scope) members() any {
 
 // decode decodes what is used of the payload.
 func (s *Scope) decode() {
+	// Once: the map is filled again for each event.
 	if s.payload == nil {
 		s.payload = map[string]any{}
 		s.resolved = s.payload
 	}
+	// nil has all members decoded.
 	var wanted map[string]bool
 	if s.of != nil && !s.of.all {
 		wanted = s.of.names

@@ -36,7 +36,8 @@ type Condition struct {
 }
 
 // Error says what is wrong with a condition, and at which position.
-// It is written for people: a program only learns that the condition is at fault.
+// It is written for people: a program only learns that the condition is at fault. Compile and Language.Compile return
+// it.
 type Error struct {
 	Place        string // of the expression in what it is a part of, such as fields.elo.of; "" is a condition alone
 	Expression   string
@@ -55,7 +56,8 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s\n | %s\n | %s^", text, line, strings.Repeat(".", max(e.Column-1, 0)))
 }
 
-// costLimit bounds the work of one evaluation, in steps of CEL's cost model.
+// costLimit bounds the work of one evaluation, in steps of CEL's cost model. An evaluation that needs more ends with an
+// error.
 const costLimit = 1 << 20
 
 // Compile compiles a condition. The error is an *Error if the expression is at fault.
@@ -69,6 +71,7 @@ func Compile(expression string) (*Condition, error) {
 	if err != nil {
 		return nil, fmt.Errorf("where: %w", err)
 	}
+	// Syntax and types in one step.
 	ast, issues := env.Compile(expression)
 	if issues.Err() != nil {
 		return nil, firstIssue(expression, issues)
@@ -81,6 +84,7 @@ func Compile(expression string) (*Condition, error) {
 	if t := ast.OutputType(); !gives(t, cel.BoolType) {
 		return nil, &Error{Expression: expression, Line: 1, Column: 1, Message: fmt.Sprintf("it gives %s, not bool", t)}
 	}
+	// The limit is counted while it is evaluated, since loops go through what an event brings.
 	program, err := env.Program(ast, cel.CostLimit(costLimit))
 	if err != nil {
 		return nil, fmt.Errorf("where: %w", err)
@@ -90,21 +94,24 @@ func Compile(expression string) (*Condition, error) {
 
 // firstIssue returns the first issue of an expression. It is enough: the others often follow from it.
 func firstIssue(expression string, issues *cel.Issues) *Error {
+	// CEL counts columns from 0. An issue without a position gets the first.
 	first := issues.Errors()[0]
 	line, column := max(first.Location.Line(), 1), max(first.Location.Column()+1, 1)
 	return &Error{Expression: expression, Line: line, Column: column, Message: first.Message}
 }
 
-// gives reports whether an expression of type t may give what is wanted.
+// gives reports whether an expression of type t may give what is wanted. A type that is only known once it is evaluated
+// may be any.
 func gives(t, want *cel.Type) bool { return t.IsExactType(want) || t.IsExactType(cel.DynType) }
 
 // variable is a variable of expressions.
 type variable struct {
-	name string
-	of   *cel.Type
+	name string    // as expressions write it
+	of   *cel.Type // what the checker knows of its value
 }
 
-// eventVariables returns the variables of an event. number is what offset and term are.
+// eventVariables returns the variables of an event. number is what offset and term are. Scope.ResolveName has a value
+// for each.
 func eventVariables(number *cel.Type) []variable {
 	list := []variable{
 		{"payload", cel.MapType(cel.StringType, cel.DynType)}, {"offset", number}, {"term", number},
@@ -124,6 +131,7 @@ func (c *Condition) Match(ev *event.Event) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	// A condition of any type passed the checker.
 	met, ok := out.(types.Bool)
 	if !ok {
 		return false, fmt.Errorf("it gives %s, not bool", out.Type().TypeName())

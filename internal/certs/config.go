@@ -21,6 +21,7 @@ const (
 )
 
 // serverConfig is the configuration of material for whoever calls: a certificate is asked for and need not be given.
+// One that is given has to be of the CA. Who it is of is left to the caller, by IdentityOf.
 func serverConfig(m *material) *tls.Config {
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS12,
@@ -33,7 +34,8 @@ func serverConfig(m *material) *tls.Config {
 	}
 }
 
-// ServerConfig is for a port that clients call. Each connection begins with the newest certificates.
+// ServerConfig is for a port that clients call. Each connection begins with the newest certificates. The same
+// configuration may serve for as long as the port is open.
 func (s *Store) ServerConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
@@ -43,7 +45,7 @@ func (s *Store) ServerConfig() *tls.Config {
 
 // MutualConfig is for one connection between nodes, of either side. TLS itself proves only that the peer has the key of
 // its certificate: the caller has to ask NodeOf before it believes or sends anything. So a refusal can say why, where
-// TLS has an alert.
+// TLS has an alert. It has the certificates of this moment, so it must not be kept for another connection.
 func (s *Store) MutualConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
@@ -70,8 +72,10 @@ func (s *Store) CallConfig() *tls.Config {
 }
 
 // NodeOf returns the id of the node at the other end of a connection, which is used as that. It verifies the
-// certificates of the peer against the newest CA.
+// certificates of the peer against the newest CA. as is what the peer was in it: x509.ExtKeyUsageServerAuth if it was
+// dialled. An error is one of this package's, such as ErrUnknownCA or ErrNotNode.
 func (s *Store) NodeOf(c tls.ConnectionState, as x509.ExtKeyUsage) (id string, err error) {
+	// The newest CA counts, not that with which the connection began: one that was replaced vouches for nobody.
 	if _, err := verify(c.PeerCertificates, s.current.Load().roots, as, time.Now()); err != nil {
 		return "", err
 	}
@@ -79,6 +83,7 @@ func (s *Store) NodeOf(c tls.ConnectionState, as x509.ExtKeyUsage) (id string, e
 	switch {
 	case err != nil:
 		return "", err
+	// A client's certificate is signed by the same CA.
 	case i.Kind != Node:
 		return "", fmt.Errorf("%w: %s", ErrNotNode, i)
 	}
@@ -89,6 +94,7 @@ func (s *Store) NodeOf(c tls.ConnectionState, as x509.ExtKeyUsage) (id string, e
 // trusted. A certificate that is renewed is used from the next connection on.
 func ClientConfig(files Files) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	// A CA is read once: a client that runs for long has to be restarted when the CA is replaced.
 	if files.CA != "" {
 		data, err := ReadFile(files.CA)
 		if err != nil {
@@ -103,6 +109,7 @@ func ClientConfig(files Files) (*tls.Config, error) {
 			config.RootCAs.AddCert(c)
 		}
 	}
+	// Without a certificate of its own the client proves who it is by a token, or not at all.
 	if files.Cert == "" && files.Key == "" {
 		return config, nil
 	}
@@ -112,6 +119,7 @@ func ClientConfig(files Files) (*tls.Config, error) {
 		return nil, err
 	}
 	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		// An error here would fail the connection, though the certificate before may still do.
 		if newer, err := readPair(files); err == nil {
 			return newer, nil
 		}
@@ -120,7 +128,8 @@ func ClientConfig(files Files) (*tls.Config, error) {
 	return config, nil
 }
 
-// readPair reads a client's certificate and key.
+// readPair reads a client's certificate and key. It refuses a certificate that is not valid at this time, so that the
+// error names the file and not only an alert.
 func readPair(files Files) (*tls.Certificate, error) {
 	cert, err := ReadFile(files.Cert)
 	if err != nil {
@@ -145,7 +154,7 @@ func readPair(files Files) (*tls.Certificate, error) {
 const recordHandshake = 0x16
 
 // Peek waits for the first byte of an accepted connection and reports whether TLS begins with it. The connection that
-// it returns still has that byte. The caller sets the deadline.
+// it returns still has that byte. The caller sets the deadline. After an error the caller closes the connection.
 func Peek(c net.Conn) (peeked net.Conn, isTLS bool, err error) {
 	first := make([]byte, 1)
 	if _, err := c.Read(first); err != nil {
@@ -165,6 +174,7 @@ func (c *peekedConn) Read(p []byte) (int, error) {
 	if len(c.first) == 0 {
 		return c.Conn.Read(p)
 	}
+	// The byte alone: a read of the connection might wait, though there is something to return.
 	n := copy(p, c.first)
 	c.first = c.first[n:]
 	return n, nil

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Why a certificate is refused.
+// Why a certificate is refused. Errors of this package wrap one of them, with the details in their text.
 var (
 	ErrUnknownCA  = errors.New("certificate is not signed by the cluster's CA")
 	ErrExpired    = errors.New("certificate has expired or is not valid yet")
@@ -30,7 +30,7 @@ const (
 
 // Identity is who a certificate is of.
 type Identity struct {
-	Kind Kind
+	Kind Kind   // Node or Client
 	Name string // the node's id, or the client's name
 }
 
@@ -52,10 +52,11 @@ func (i Identity) url() (*url.URL, error) {
 }
 
 // IdentityOf returns who a certificate is of. A certificate with two identities is refused: which of them counts would
-// depend on who reads it.
+// depend on who reads it. It does not verify the certificate. Every error is an ErrNoIdentity.
 func IdentityOf(c *x509.Certificate) (Identity, error) {
 	var found []Identity
 	for _, u := range c.URIs {
+		// URIs of other systems do not matter.
 		if u.Scheme != scheme {
 			continue
 		}
@@ -81,6 +82,7 @@ func verify(chain []*x509.Certificate, roots *x509.CertPool, use x509.ExtKeyUsag
 	if len(chain) == 0 {
 		return time.Time{}, fmt.Errorf("%w: there is none", ErrNoIdentity)
 	}
+	// Certificates between the leaf and the CA come with the leaf.
 	between := x509.NewCertPool()
 	for _, c := range chain[1:] {
 		between.AddCert(c)
@@ -107,7 +109,8 @@ func verify(chain []*x509.Certificate, roots *x509.CertPool, use x509.ExtKeyUsag
 	return until, nil
 }
 
-// reasonOf returns which of this package's errors an error of x509 is.
+// reasonOf returns which of this package's errors an error of x509 is. Whatever is neither about time nor about use is
+// an ErrUnknownCA.
 func reasonOf(err error) error {
 	invalid, is := errors.AsType[x509.CertificateInvalidError](err)
 	switch {

@@ -23,13 +23,13 @@ const early = 5 * time.Minute
 // Pair is a certificate and its key, each in PEM.
 type Pair struct {
 	Cert, Key []byte
-	Leaf      *x509.Certificate
+	Leaf      *x509.Certificate // Cert, parsed
 }
 
 // CA signs certificates.
 type CA struct {
 	Pair
-	signer crypto.Signer
+	signer crypto.Signer // with the key of the pair
 }
 
 // NewCA makes a CA that is valid for that long. It signs no other CA.
@@ -52,6 +52,7 @@ func ParseCA(cert, key []byte) (*CA, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Any key that signs will do, also of a CA that ringlog has not made.
 	signer, can := pair.PrivateKey.(crypto.Signer)
 	if !pair.Leaf.IsCA || !can {
 		return nil, errors.New("the certificate is not of a CA: make one with ringlog cert ca")
@@ -62,12 +63,13 @@ func ParseCA(cert, key []byte) (*CA, error) {
 // Request is what a certificate is to be of.
 type Request struct {
 	Identity
-	Hosts []string // names and addresses by which a node is reached; none for a client
-	Valid time.Duration
+	Hosts []string      // names and addresses by which a node is reached; none for a client
+	Valid time.Duration // from now on
 }
 
 // Issue makes a certificate. One that would outlast the CA is refused: it would fail before its own end.
 func (ca *CA) Issue(r Request) (Pair, error) {
+	// A name that is no identity is refused before anything is signed.
 	uri, err := r.url()
 	if err != nil {
 		return Pair{}, err
@@ -80,12 +82,14 @@ func (ca *CA) Issue(r Request) (Pair, error) {
 		BasicConstraintsValid: true,
 		URIs:                  []*url.URL{uri},
 	}
+	// Clients dial a node by these names.
 	if r.Kind == Node {
 		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
 		if len(r.Hosts) == 0 {
 			return Pair{}, errors.New("a node's certificate needs the names and addresses at which clients reach it")
 		}
 	}
+	// Each host is an address or a name; what is neither cannot be dialled.
 	for _, host := range r.Hosts {
 		switch ip := net.ParseIP(strings.Trim(host, "[]")); {
 		case ip != nil && ip.IsUnspecified():
@@ -111,15 +115,18 @@ var hostName = regexp.MustCompile(`^(\*\.)?([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Z
 
 // sign makes a key and a certificate of it, signed by ca, or by itself without one.
 func sign(template *x509.Certificate, valid time.Duration, ca *CA) (Pair, crypto.Signer, error) {
+	// Certificates have whole seconds.
 	now := time.Now().Truncate(time.Second)
 	if valid <= 0 {
 		return Pair{}, nil, fmt.Errorf("it would be valid for %s", valid)
 	}
 	template.NotBefore, template.NotAfter = now.Add(-early), now.Add(valid)
+	// The key is made here and leaves only in the pair.
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return Pair{}, nil, err
 	}
+	// Without a CA the certificate is its own parent.
 	parent, signer := template, crypto.Signer(key)
 	if ca != nil {
 		parent, signer = ca.Leaf, ca.signer
@@ -133,6 +140,7 @@ func sign(template *x509.Certificate, valid time.Duration, ca *CA) (Pair, crypto
 	if err != nil {
 		return Pair{}, nil, err
 	}
+	// Parsed again, since the template lacks what signing has added.
 	leaf, err := x509.ParseCertificate(der)
 	if err != nil {
 		return Pair{}, nil, err

@@ -11,11 +11,13 @@ import (
 
 // Remedy returns what whoever calls a node can do about an error of its connection, "" for errors that are not of TLS.
 func Remedy(err error) string {
+	// Each may be wrapped by others, at any depth.
 	_, plain := errors.AsType[tls.RecordHeaderError](err)
 	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
 	name, other := errors.AsType[x509.HostnameError](err)
 	invalid, bad := errors.AsType[x509.CertificateInvalidError](err)
 	alert, answered := errors.AsType[*net.OpError](err)
+	// The first that fits: an alert is the least specific, as TLS has one for many reasons.
 	switch {
 	case plain || errors.Is(err, http.ErrSchemeMismatch):
 		return "the node serves plain HTTP: give its address as http://…"

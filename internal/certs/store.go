@@ -51,7 +51,7 @@ func ReadFile(file string) ([]byte, error) {
 	return data, err
 }
 
-// Parse returns all certificates of a PEM file.
+// Parse returns all certificates of a PEM file. Blocks of other types are left out, such as a key in the same file.
 func Parse(data []byte) ([]*x509.Certificate, error) {
 	var list []*x509.Certificate
 	for {
@@ -69,6 +69,7 @@ func Parse(data []byte) ([]*x509.Certificate, error) {
 		}
 		list = append(list, c)
 	}
+	// A file of another kind has no block at all.
 	if len(list) == 0 {
 		return nil, errors.New("there is no certificate in PEM in it")
 	}
@@ -81,31 +82,34 @@ func parsePair(cert, key []byte) (tls.Certificate, error) {
 	if err != nil {
 		return pair, err
 	}
+	// Set explicitly: whether the library does depends on a setting.
 	pair.Leaf, err = x509.ParseCertificate(pair.Certificate[0])
 	return pair, err
 }
 
 // material is what the files had at one time; it never changes.
 type material struct {
-	cert, key, ca []byte // of the files
-	pair          tls.Certificate
-	roots         *x509.CertPool
-	until         time.Time // the certificate and its CA are both valid until then
-	server        *tls.Config
+	cert, key, ca []byte          // of the files
+	pair          tls.Certificate // cert and key
+	roots         *x509.CertPool  // of ca
+	until         time.Time       // the certificate and its CA are both valid until then
+	server        *tls.Config     // serverConfig of it, made once
 }
 
-// Store holds the certificates of files, and takes in new ones. It is safe for concurrent use.
+// Store holds the certificates of files, and takes in new ones. It is safe for concurrent use. Readers take the
+// material that is current and never wait for a Reload.
 type Store struct {
-	files   Files
-	fits    func(*x509.Certificate) error
-	current atomic.Pointer[material]
+	files   Files                         // do not change
+	fits    func(*x509.Certificate) error // refuses a certificate of somebody else; as in Open
+	current atomic.Pointer[material]      // never nil
 
 	mu       sync.Mutex // guards what follows, and makes one Reload follow the other
 	problem  error      // why the newest files are not used; nil if they are
 	failures uint64     // files that were not used
 }
 
-// ForNode accepts the certificate of one node alone.
+// ForNode accepts the certificate of one node alone. It is for Open: a node with another's certificate would be taken
+// for that one.
 func ForNode(id string) func(*x509.Certificate) error {
 	want := Identity{Node, id}
 	return func(c *x509.Certificate) error {
@@ -120,7 +124,8 @@ func ForNode(id string) func(*x509.Certificate) error {
 	}
 }
 
-// Open reads the files. Every error names the file. fits says whether a certificate is of the right one.
+// Open reads the files. Every error names the file. fits says whether a certificate is of the right one. Files that
+// cannot be used leave no store; after that, see Reload.
 func Open(files Files, fits func(*x509.Certificate) error) (*Store, error) {
 	s := &Store{files: files, fits: fits}
 	m, err := s.read()
@@ -145,7 +150,9 @@ func (s *Store) Reload() (changed bool, err error) {
 		s.problem = err
 		return false, err
 	}
+	// Files that are good again end a problem, even if they are those in use.
 	s.problem = nil
+	// By content: a file that is touched or written again with the same bytes is no change.
 	old := s.current.Load()
 	if bytes.Equal(m.cert, old.cert) && bytes.Equal(m.key, old.key) && bytes.Equal(m.ca, old.ca) {
 		return false, nil
@@ -168,8 +175,10 @@ func (s *Store) State() State {
 	return State{Until: s.current.Load().until, Problem: s.problem, Failures: s.failures}
 }
 
-// read reads and checks the files.
+// read reads and checks the files. The three files are replaced one by one, so it may see a new certificate with an old
+// key. That is an error, and the next call may succeed.
 func (s *Store) read() (*material, error) {
+	// All files first, then what is in them.
 	m := &material{}
 	var err error
 	if m.cert, err = ReadFile(s.files.Cert); err != nil {
@@ -185,6 +194,7 @@ func (s *Store) read() (*material, error) {
 	if err != nil {
 		return nil, fmt.Errorf("CA %s: %w", s.files.CA, err)
 	}
+	// A certificate that is no CA would be trusted by nobody, and is most likely the wrong file.
 	m.roots = x509.NewCertPool()
 	for _, c := range roots {
 		if !c.IsCA {
@@ -192,6 +202,7 @@ func (s *Store) read() (*material, error) {
 		}
 		m.roots.AddCert(c)
 	}
+	// The certificate has to belong to the key and to this node or client.
 	chain, err := Parse(m.cert)
 	if err != nil {
 		return nil, fmt.Errorf("certificate %s: %w", s.files.Cert, err)
@@ -207,6 +218,7 @@ func (s *Store) read() (*material, error) {
 	if i, err := IdentityOf(m.pair.Leaf); err != nil || i.Kind == Node {
 		uses = append(uses, x509.ExtKeyUsageServerAuth)
 	}
+	// As another node would verify it: what is refused here would be refused there.
 	for _, use := range uses {
 		if m.until, err = verify(chain, m.roots, use, time.Now()); err != nil {
 			return nil, fmt.Errorf("certificate %s, with CA %s: %w", s.files.Cert, s.files.CA, err)

@@ -7,13 +7,13 @@ import (
 // Act is what an operator or an admin does, and who that is. The state machine emits it as an event. Of is the command
 // that does it; an act that no entry of the log does has none, and says itself how it goes.
 type Act struct {
-	By      string // whose token it is, or root
-	Action  string // a stable name, such as setting.set
-	Target  string // what it is done to: the name of a setting, a token, a member
-	Detail  string // what else there is to say, such as the new value
-	Outcome string // without Of: started or failed
-	Reason  string // of a failure, a stable name
-	Of      Command
+	By      string  // whose token it is, or root
+	Action  string  // a stable name, such as setting.set
+	Target  string  // what it is done to: the name of a setting, a token, a member
+	Detail  string  // what else there is to say, such as the new value
+	Outcome string  // without Of: started or failed
+	Reason  string  // of a failure, a stable name
+	Of      Command // what does it; nil if no entry does
 }
 
 // MaxActText bounds each text of an Act, in bytes. Its event has to stay small, whoever sent it.
@@ -39,7 +39,8 @@ func (c Act) appendTo(b []byte) []byte {
 	return appendCommand(b, c.Of)
 }
 
-// act reads what appendTo wrote, of a kind that stores much or little.
+// act reads what appendTo wrote, of a kind that stores much or little. w is that of the kind: the command has to be of
+// the same, so that no act gets past a full disk.
 func (d *decoder) act(w writes) Act {
 	var c Act
 	for _, text := range []*string{&c.By, &c.Action, &c.Target, &c.Detail, &c.Outcome, &c.Reason} {
@@ -53,6 +54,7 @@ func (d *decoder) act(w writes) Act {
 	if d.Err != nil {
 		return c
 	}
+	// An act that no entry does stores little.
 	if kind == 0 {
 		if len(body) > 0 || w != little {
 			d.Fail("an act without a command that has %d bytes of one", len(body))
@@ -67,6 +69,7 @@ func (d *decoder) act(w writes) Act {
 	case kind.Publishes() || kind == KindAct || kind == KindActStoring || row.origin != ofCaller || row.writes != w:
 		d.Fail("an act with a command of kind %d, which is none", kind)
 	default:
+		// The command is read by its own row of the table, as in a frame.
 		of := &decoder{Reader: fields.Reader{Rest: body}, texts: d.texts, kinds: d.kinds}
 		c.Of = row.decode(of)
 		d.notUTF8 = d.notUTF8 || of.notUTF8

@@ -23,7 +23,7 @@ const (
 type ClientPut struct {
 	ID            string
 	Host          string
-	PID           uint64
+	PID           uint64        // of its process, on Host
 	Version       string        // of the client's build
 	Coordinator   string        // the entry of the platform's registry that the client is; "" if none
 	TTL           time.Duration // 0 takes the default
@@ -32,14 +32,14 @@ type ClientPut struct {
 
 // ClientSubscription is one subscription of a client, as the client describes it.
 type ClientSubscription struct {
-	Name           string        `json:"name"`
+	Name           string        `json:"name"` // unique within the client
 	Filter         event.Filter  `json:"filter"`
-	Where          string        `json:"where,omitempty"` // a condition in CEL
-	Mode           string        `json:"mode,omitempty"`
-	Critical       bool          `json:"critical,omitempty"`
-	State          string        `json:"state,omitempty"`
+	Where          string        `json:"where,omitempty"`              // a condition in CEL
+	Mode           string        `json:"mode,omitempty"`               // how it reads, in the client's words
+	Critical       bool          `json:"critical,omitempty"`           // it must not be without a listener
+	State          string        `json:"state,omitempty"`              // "" counts as attached
 	HandlerTimeout time.Duration `json:"handler_timeout_ns,omitempty"` // of one attempt
-	Cursor         string        `json:"cursor,omitempty"`
+	Cursor         string        `json:"cursor,omitempty"`             // that it reads by; "" is none
 
 	Health *HandlerHealth `json:"health,omitempty"` // nil: the client does not report it
 }
@@ -72,7 +72,8 @@ func (c ClientPut) healths() (n int) {
 	return n
 }
 
-// Size is the length of the command without health, in bytes.
+// Size is the length of the command without health, in bytes. It is what the client counts for in clients.max_bytes,
+// together with HealthSize.
 func (c ClientPut) Size() int {
 	n := len(c.appendDescription(nil))
 	if c.Coordinator != "" {
@@ -115,6 +116,7 @@ func (c ClientPut) appendTo(b []byte) []byte {
 func (h *HandlerHealth) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(binary.AppendUvarint(b, h.TimedOut), h.FailedAttempts)
 	b = fields.Append(fields.Append(b, h.Breaker), h.LastError)
+	// The zero time has no Unix nanoseconds.
 	at := int64(0)
 	if !h.LastErrorAt.IsZero() {
 		at = h.LastErrorAt.UnixNano()
@@ -194,6 +196,7 @@ func (d *decoder) handlerHealth() *HandlerHealth {
 	if at := d.Varint(); at != 0 {
 		h.LastErrorAt = time.Unix(0, at).UTC()
 	}
+	// What it counts for is fixed, so it may not take more.
 	if n := before - len(d.Rest); n > HealthBytes {
 		d.Fail("the health of a handler takes %d bytes, the limit is %d", n, HealthBytes)
 	}

@@ -25,13 +25,13 @@ const DigestSize = 32
 
 // Frame is one decoded Raft entry. Its byte slices point into the input.
 type Frame struct {
-	Time        time.Time
-	Proposer    string
-	DigestIndex uint64
+	Time        time.Time // replicated time, set by the leader that proposed it
+	Proposer    string    // the id of the node that did
+	DigestIndex uint64    // the entry up to which Digest is the state's; 0 if there is none
 	Digest      [DigestSize]byte
-	Commands    []Command
-	NotUTF8     []int // indexes of commands with a string that is not UTF-8, which JSON cannot hold
-	CRC         uint32
+	Commands    []Command // in the order in which they are decided
+	NotUTF8     []int     // indexes of commands with a string that is not UTF-8, which JSON cannot hold
+	CRC         uint32    // of all that follows it in the frame
 
 	// Block holds the events as they travel; Header and Columns are decoded from it. All are
 	// zero when the frame has no event.
@@ -45,10 +45,10 @@ type Frame struct {
 type Builder struct {
 	commands []byte // encoded, one after the other
 	count    int
-	only     *Batch // the first batch, while it is the only one: it is not copied
-	batch    Batch  // the rows of all batches, once there are several
-	raw      []byte // a block's body before it is compressed
-	dict     dictionaries
+	only     *Batch       // the first batch, while it is the only one: it is not copied
+	batch    Batch        // the rows of all batches, once there are several
+	raw      []byte       // a block's body before it is compressed
+	dict     dictionaries // of the types and sources of the block that is encoded
 }
 
 // Add appends a command; batch holds its events and is nil for any command but
@@ -87,7 +87,7 @@ func (b *Builder) addBatch(batch *Batch) {
 	b.batch.join(batch)
 }
 
-// join appends another batch's rows.
+// join appends another batch's rows. The other batch stays as it is.
 func (b *Batch) join(other *Batch) {
 	b.traces.join(len(b.rows), other)
 	b.rows = append(b.rows, other.rows...)
@@ -123,13 +123,13 @@ func (b *Builder) Count() int { return b.count }
 // Seal says what a frame carries beside its commands.
 type Seal struct {
 	Time        time.Time
-	Proposer    string
+	Proposer    string // the id of the node
 	DigestIndex uint64 // 0 when no digest is carried
 	Digest      [DigestSize]byte
-	Compress    bool
+	Compress    bool // whether the block's body is compressed, where that helps
 }
 
-// Encode returns the frame and empties the builder.
+// Encode returns the frame and empties the builder. The frame has memory of its own.
 func (b *Builder) Encode(s Seal) []byte {
 	// Events compress to about a third; what does not fit grows the slice once.
 	e := b.events()
@@ -138,6 +138,7 @@ func (b *Builder) Encode(s Seal) []byte {
 	out := make([]byte, headerSize, size)
 	out[0], out[1], out[2] = magic0, magic1, Version
 	binary.LittleEndian.PutUint64(out[7:], uint64(s.Time.UnixNano()))
+	// What follows the fixed header has a length or is a varint.
 	out = fields.Append(out, s.Proposer)
 	out = binary.AppendUvarint(out, s.DigestIndex)
 	if s.DigestIndex > 0 {
@@ -198,6 +199,7 @@ func EncodeBlock(batch *Batch) Block {
 
 // block encodes a batch. It numbers types and sources in the order of the rows.
 func (b *Builder) block(e *Batch, compress bool) Block {
+	// Header, columns and body all use these numbers.
 	for i := range e.rows {
 		b.dict.add(e.rows[i].Type, e.rows[i].Source)
 	}
@@ -217,6 +219,7 @@ func (b *Builder) body(e *Batch, compress bool) []byte {
 	if len(e.body) > 0 && final && sameLists {
 		return e.body
 	}
+	// Else it is made again from the records, with the header's numbers.
 	b.raw = append(b.dict.appendIndexes(b.raw), e.records...)
 	return appendBody(nil, b.raw, compress)
 }
@@ -234,6 +237,7 @@ func (b *Builder) header(e *Batch) []byte {
 
 // columns encodes the rows column by column, as block.go draws them.
 func (b *Builder) columns(e *Batch) []byte {
+	// By column, as a column compresses and is read by itself.
 	c := make([]byte, 0, e.Len()*(minRowBytes+contentSize))
 	for i := range e.rows {
 		c = append(c, byte(e.rows[i].Kind))
@@ -314,13 +318,14 @@ func (d *dictionary) reset() {
 	d.list, d.indexes = nil, d.indexes[:0]
 }
 
-// Decode reads a frame; the result points into data.
+// Decode reads a frame; the result points into data. An error is ErrUnsupported for a version that this build does not
+// know, else ErrCorrupt.
 func Decode(data []byte) (*Frame, error) {
 	if len(data) < headerSize || data[0] != magic0 || data[1] != magic1 {
 		return nil, fmt.Errorf("%w: no frame header in %d bytes", ErrCorrupt, len(data))
 	}
 
-	// The checksum covers the version too, so that a damaged one is not taken for a newer one.
+	// The checksum first, so that damage is not taken for another version. It does not cover the version itself.
 	f := &Frame{CRC: binary.LittleEndian.Uint32(data[crcAt:])}
 	if got := crc32.Checksum(data[crcAt+4:], castagnoli); got != f.CRC {
 		return nil, fmt.Errorf("%w: checksum %08x, want %08x", ErrCorrupt, got, f.CRC)
@@ -369,6 +374,7 @@ func (f *Frame) decodeCommands(d *decoder) (rows int, err error) {
 		if !utf8 {
 			f.NotUTF8 = append(f.NotUTF8, len(f.Commands))
 		}
+		// The block has the rows of all of them, in this order.
 		if p, ok := c.(Publish); ok {
 			rows += p.Count
 		}

@@ -10,7 +10,7 @@ import (
 
 // VoterHealth is the leader's report that a voter is reachable, or no longer is.
 type VoterHealth struct {
-	Voter         string
+	Voter         string // its id
 	Online        bool
 	LastContactMs int64  // milliseconds since the last contact of the kind that Reason names; -1: never
 	Reason        string // why it is not online: election.ReasonHTTP or ReasonRaft
@@ -36,11 +36,11 @@ type SplitBrain struct {
 // CatchUp says whether a member is about to lag so far that the leader's raft log no longer
 // has what it needs. Rates are in entries a second.
 type CatchUp struct {
-	Member      string
+	Member      string // its id
 	AtRisk      bool
-	Trailing    uint64 // entries
-	Rate        uint64 // of the member
-	LogRate     uint64
+	Trailing    uint64        // entries
+	Rate        uint64        // of the member
+	LogRate     uint64        // at which the log grows
 	TruncatedIn time.Duration // until the log no longer has what it needs; 0: already
 	Left        uint64        // the same in entries
 }
@@ -50,14 +50,14 @@ type CatchUp struct {
 type MemberVote struct {
 	ID     string
 	Wanted bool
-	Reason string
+	Reason string // for people
 }
 
 // Pressure is the leader's report that its queue is full, or is not full any more.
 type Pressure struct {
-	Active   bool
+	Active   bool   // it is full
 	Requests uint64 // the most that were in the queue lately
-	Bytes    uint64
+	Bytes    uint64 // likewise
 	Refused  uint64 // requests refused since the report before
 }
 
@@ -72,7 +72,7 @@ type LagReport struct {
 // ChainOverdue is the leader's report that a run has not reached its next stage by the
 // deadline.
 type ChainOverdue struct {
-	CorrelationID string
+	CorrelationID string // the id of the run
 	Flow          string
 	From          string // the stage that was reached
 	FromOffset    uint64
@@ -205,6 +205,7 @@ func (d *decoder) outageViews() OutageViews {
 	return c
 }
 
+// catchUp reads what appendTo wrote.
 func (d *decoder) catchUp() CatchUp {
 	return CatchUp{
 		Member:      d.string(),
@@ -217,6 +218,7 @@ func (d *decoder) catchUp() CatchUp {
 	}
 }
 
+// chainOverdue reads what appendTo wrote.
 func (d *decoder) chainOverdue() ChainOverdue {
 	return ChainOverdue{
 		CorrelationID: d.string(),

@@ -14,6 +14,7 @@ type Kind byte
 // its command is removed. The next one is 71 (27 to 29 are not used); CONTRIBUTING.md lists what a new
 // command needs.
 const (
+	// Events, cursors, settings, and what a leader keeps: time, terms, members. Each is the command of its name.
 	KindPublish      Kind = 1
 	KindCursorCreate Kind = 2
 	KindCursorOpen   Kind = 3
@@ -31,6 +32,7 @@ const (
 	KindMemberRemove Kind = 15
 	KindClockStep    Kind = 16
 
+	// What a leader reports of its voters.
 	KindVoterHealth          Kind = 17
 	KindOutageViews          Kind = 18
 	KindSplitBrain           Kind = 19
@@ -38,11 +40,13 @@ const (
 	KindTermStartWithSilence Kind = 21
 	KindMemberVote           Kind = 22
 
+	// Dead letters.
 	KindDeadLetter   Kind = 23
 	KindRedrive      Kind = 24
 	KindPurge        Kind = 25
 	KindLetterImport Kind = 26
 
+	// Groups, registered clients, dedup policies, flows, and what a leader reports of queues, runs and lag.
 	KindGroupCreate    Kind = 30
 	KindGroupSettle    Kind = 31
 	KindGroupDead      Kind = 32
@@ -58,12 +62,14 @@ const (
 	KindLetterKeep     Kind = 42
 	KindLagReport      Kind = 43
 
+	// Roles. A command that a role fences is the one of its name with a lease.
 	KindRoleAcquire        Kind = 44
 	KindRoleRenew          Kind = 45
 	KindRoleRelease        Kind = 46
 	KindPublishFenced      Kind = 47
 	KindCursorCommitFenced Kind = 48
 
+	// Allocations, schedules and views. A KindPublish with more to its name is a Publish for one of them.
 	KindResourceSet       Kind = 49
 	KindResourceRemove    Kind = 50
 	KindAllocationRequest Kind = 51
@@ -77,6 +83,7 @@ const (
 	KindPublishView       Kind = 59
 	KindViewSkip          Kind = 60
 
+	// More commands that a role fences, and renewals that make no claim.
 	KindGroupSettleFenced Kind = 61
 	KindGroupDeadFenced   Kind = 62
 	KindDeadLetterFenced  Kind = 63
@@ -84,10 +91,12 @@ const (
 
 	KindAllocationRenewClaim Kind = 65
 
+	// Tokens.
 	KindTokenCreate Kind = 66
 	KindTokenRotate Kind = 67
 	KindTokenRevoke Kind = 68
 
+	// What operators and admins do, with the command that does it.
 	KindAct        Kind = 69
 	KindActStoring Kind = 70 // one whose command stores much
 )
@@ -140,7 +149,7 @@ const (
 	much   writes = 2 // what grows with the request: events, copies of events, type definitions
 )
 
-// kind is what this build knows of one kind of command.
+// kind is what this build knows of one kind of command. The zero kind is one that it does not know.
 type kind struct {
 	level  uint32 // the cluster's level from which on it may be proposed
 	origin origin
@@ -148,7 +157,8 @@ type kind struct {
 	decode func(d *decoder) Command // reads what the command's appendTo wrote
 }
 
-// kinds is the table of all commands.
+// kinds is the table of all commands. decode reads the fields in the order in which appendTo writes them: Go evaluates
+// the calls of a composite literal in that order.
 var kinds = [256]kind{
 	KindPublish: {LevelBase, ofCaller, much, func(d *decoder) Command { return d.publish() }},
 	KindCursorCreate: {LevelBase, ofCaller, little, func(d *decoder) Command {
@@ -319,7 +329,8 @@ func (k Kind) Forwardable() bool { return kinds[k].origin == ofCaller }
 // or copies or definitions of events, have to wait for room.
 func (k Kind) FitsFullDisk() bool { return kinds[k].writes == little }
 
-// decodeCommand reads one command and reports whether all its strings are UTF-8.
+// decodeCommand reads one command and reports whether all its strings are UTF-8. An error is ErrUnsupported for a kind
+// that this build does not know, and ErrCorrupt for a body that is not one of its kind.
 func decodeCommand(k Kind, body []byte) (c Command, utf8 bool, err error) {
 	known := kinds[k]
 	if known.decode == nil {

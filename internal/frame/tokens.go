@@ -12,10 +12,10 @@ type SecretDigest [32]byte
 
 // TokenCreate makes a token. The same command again changes nothing.
 type TokenCreate struct {
-	Name    string
+	Name    string // unique among tokens
 	ID      string // the part of the token that is no secret, used once
 	Secret  SecretDigest
-	Roles   []string
+	Roles   []string      // what it may do, as package access names it
 	Types   []string      // patterns of the types of events that it is good for; none is all
 	Cursors []string      // patterns of the names of cursors and groups; none is all
 	TTL     time.Duration // 0: it does not expire
@@ -25,8 +25,8 @@ type TokenCreate struct {
 // TokenRotate gives a token another secret. The one before stays valid for Grace.
 type TokenRotate struct {
 	Name   string
-	Secret SecretDigest
-	Grace  time.Duration
+	Secret SecretDigest  // of the new secret
+	Grace  time.Duration // 0 ends the one before at once
 }
 
 // TokenRevoke removes a token.
@@ -52,6 +52,7 @@ func (c TokenRotate) appendTo(b []byte) []byte {
 // appendTo writes name.
 func (c TokenRevoke) appendTo(b []byte) []byte { return fields.Append(b, c.Name) }
 
+// secretDigest reads the 32 bytes.
 func (d *decoder) secretDigest() (s SecretDigest) {
 	for i := range s {
 		s[i] = d.Byte()
@@ -59,6 +60,7 @@ func (d *decoder) secretDigest() (s SecretDigest) {
 	return s
 }
 
+// tokenCreate reads what appendTo wrote. What the texts may be is the state machine's to decide.
 func (d *decoder) tokenCreate() TokenCreate {
 	return TokenCreate{
 		Name:    d.string(),
@@ -72,6 +74,7 @@ func (d *decoder) tokenCreate() TokenCreate {
 	}
 }
 
+// tokenRotate reads what appendTo wrote.
 func (d *decoder) tokenRotate() TokenRotate {
 	return TokenRotate{Name: d.string(), Secret: d.secretDigest(), Grace: time.Duration(d.Varint())}
 }

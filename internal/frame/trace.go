@@ -25,8 +25,8 @@ const traceSize = 16 + 8 + 1
 
 // traceRun says that the rows from a row on have a trace context, up to the next run.
 type traceRun struct {
-	from  int
-	trace event.Trace
+	from  int         // the first row
+	trace event.Trace // the zero Trace is none
 }
 
 // traceRuns are the trace contexts of the rows of a batch. nil says that no row has one.
@@ -73,10 +73,12 @@ func (r traceRuns) appendTo(b []byte, rows int) []byte {
 	if len(r) == 0 {
 		return b
 	}
+	// The rows before the first run have none.
 	if r[0].from > 0 {
 		b = append(binary.AppendUvarint(b, uint64(r[0].from)), 0)
 	}
 	for i := range r {
+		// A run ends where the next one begins.
 		end := rows
 		if i+1 < len(r) {
 			end = r[i+1].from
@@ -114,6 +116,7 @@ func checkTraces(b []byte, rows int) error {
 	}
 	d := &decoder{Reader: fields.Reader{Rest: b}}
 	some := false
+	// Each run takes some of the rows, until none is left.
 	for left := uint64(rows); left > 0 && d.Err == nil; {
 		n, has := d.Uvarint(), d.Byte()
 		switch {
@@ -127,6 +130,7 @@ func checkTraces(b []byte, rows int) error {
 		}
 		left -= min(n, left)
 	}
+	// Such rows have no traces at all: one form for what means the same.
 	if !some {
 		d.Fail("traces of rows that have none")
 	}
@@ -171,6 +175,7 @@ func EachTrace(traces []byte, rows int, yield func(first, rows int, t event.Trac
 	r := newTraceReader(traces)
 	for row := 0; len(r.Rest) > 0; {
 		t := r.next()
+		// The run is yielded as a whole, so its other rows are skipped.
 		same := 1 + int(r.left)
 		r.left = 0
 		if t.Valid() {

@@ -44,18 +44,18 @@ type callers struct {
 	token string            // of the cluster; "" is none
 	proof [sha256.Size]byte // digest of token
 
-	sessions *sessions
+	sessions *sessions // cookies of browsers
 
-	principals atomic.Pointer[principals]
+	principals atomic.Pointer[principals] // of the tokens that there are now; nil before the first is asked for
 
 	mu      sync.Mutex
-	lasting map[*lasting]struct{}
+	lasting map[*lasting]struct{} // what is open; mu guards it
 }
 
 // principals are those of the tokens of one state, as they were asked for.
 type principals struct {
-	tokens *fsm.Tokens
-	byID   sync.Map // of *tokenHolder
+	tokens *fsm.Tokens // they are replaced as a whole, and these principals with them
+	byID   sync.Map    // of *tokenHolder
 }
 
 // tokenHolder is whoever has a token, at this node.
@@ -74,8 +74,8 @@ type caller struct {
 
 // lasting is a stream, an exchange or a publish stream.
 type lasting struct {
-	who *caller
-	end func(why error)
+	who *caller         // whose token has to stay good
+	end func(why error) // ends it; it may be called more than once, and must not wait
 }
 
 // payer names the budget that a call at a remote address counts in: that of its token, so that callers of one address
@@ -91,6 +91,7 @@ func payer(who *caller, remote string) string {
 	return ""
 }
 
+// newCallers returns the callers of a server. run has to be started for streams to end with their tokens.
 func newCallers(cfg Config) *callers {
 	return &callers{node: cfg.Node, token: cfg.Token, proof: sha256.Sum256([]byte(cfg.Token)),
 		sessions: newSessions(cfg.Token), lasting: map[*lasting]struct{}{}}
@@ -103,8 +104,10 @@ func (c *callers) required() bool {
 	return c.token != "" || (!replayed && c.node.Machine().Tokens().Len() > 0)
 }
 
-// identify returns who makes a request. The error is for a caller that has to be known.
+// identify returns who makes a request. The error is for a caller that has to be known. Where
+// nobody has to be it never fails.
 func (c *callers) identify(r *http.Request) (*caller, error) {
+	// Nothing that is shown counts then.
 	if !c.required() {
 		return &caller{Principal: access.Anybody()}, nil
 	}
@@ -128,6 +131,7 @@ func (c *callers) identify(r *http.Request) (*caller, error) {
 
 // identifySelf returns who has made the request to this node.
 func (c *callers) identifySelf(r *http.Request) (*caller, error) {
+	// A token that is shown counts before a certificate or a cookie.
 	if shown := r.Header.Get("Authorization"); shown != "" {
 		scheme, token, _ := strings.Cut(shown, " ")
 		if !strings.EqualFold(scheme, "Bearer") {
@@ -135,17 +139,21 @@ func (c *callers) identifySelf(r *http.Request) (*caller, error) {
 		}
 		return c.bearer(strings.TrimSpace(token))
 	}
+	// TLS has verified the chain; the name in it says who it is.
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		return c.certified(r.TLS)
 	}
+	// A browser that has signed in.
 	if bearer, ok := c.sessions.open(r, time.Now()); ok {
 		return c.bearer(bearer)
 	}
 	return nil, wrongToken()
 }
 
-// bearer returns who has a token. How long it takes says nothing about a secret.
+// bearer returns who has a token. How long it takes says nothing about a secret. A token that is unknown and one with a
+// wrong secret get the same error.
 func (c *callers) bearer(shown string) (*caller, error) {
+	// The form says which it is: a token of the state, or the cluster's.
 	id, secret, ok := api.ParseToken(shown)
 	if !ok {
 		// Digests have one length for every token.
@@ -159,6 +167,7 @@ func (c *callers) bearer(shown string) (*caller, error) {
 	if token == nil {
 		return nil, wrongToken()
 	}
+	// The secret is kept, so that a stream ends when the token is rotated and the grace is over.
 	known := c.holder(token)
 	known.secret = sha256.Sum256([]byte(secret))
 	return c.checked(known)
@@ -170,6 +179,7 @@ func (c *callers) certified(state *tls.ConnectionState) (*caller, error) {
 	if err != nil {
 		return nil, unauthenticated("", err.Error())
 	}
+	// A certificate stays valid after its node was removed: only a member is let in.
 	if who.Kind == certs.Node {
 		for _, m := range c.node.Machine().Members() {
 			if m.ID == who.Name {
@@ -178,6 +188,7 @@ func (c *callers) certified(state *tls.ConnectionState) (*caller, error) {
 		}
 		return nil, unauthenticated("", fmt.Sprintf("the certificate is of %s, which is no member", who))
 	}
+	// A client's certificate is as good as the token of its name, which says what it may do.
 	token := c.node.Machine().Tokens().ByName(who.Name)
 	if token == nil {
 		return nil, unauthenticated("", fmt.Sprintf("the certificate is of %s, and there is no token %q", who, who.Name))
@@ -187,15 +198,17 @@ func (c *callers) certified(state *tls.ConnectionState) (*caller, error) {
 	return c.checked(known)
 }
 
-// holder returns the caller that has a token.
+// holder returns the caller that has a token. It does not say whether the token is good, see checked.
 func (c *callers) holder(token *fsm.Token) *caller {
 	return &caller{Principal: c.known(token).Principal, id: token.ID}
 }
 
-// known returns what this node has of a token.
+// known returns what this node has of a token. It is made once for each token and state, and shared by all of its
+// calls.
 func (c *callers) known(token *fsm.Token) *tokenHolder {
 	tokens := c.node.Machine().Tokens()
 	known := c.principals.Load()
+	// Tokens have changed: their roles and scopes are read again. Two calls may both do it, which only costs time.
 	if known == nil || known.tokens != tokens {
 		known = &principals{tokens: tokens}
 		c.principals.Store(known)
@@ -219,6 +232,7 @@ func (c *callers) count(who *caller) error {
 	if token == nil {
 		return nil // revoked since, which is for others to refuse
 	}
+	// The pace of a token is this node's alone.
 	of := c.known(token)
 	pace := of.pace.Load()
 	if pace == nil || pace.Limit() != rate.Limit(most) {
@@ -245,6 +259,7 @@ func (c *callers) checked(who *caller) (*caller, error) {
 // still returns nil while the caller's token is valid: it is there, with the secret that was shown, and has not
 // expired. What a token may do never changes.
 func (c *callers) still(who *caller) error {
+	// Root, a member and anybody have no token that could end.
 	if who.id == "" {
 		return nil
 	}
@@ -298,7 +313,8 @@ func (c *callers) enter(who *caller, end func(why error)) (leave func()) {
 	}
 }
 
-// last returns a context of a call that lasts, which ends with the caller's token. cancel has to be called.
+// last returns a context of a call that lasts, which ends with the caller's token. cancel has to be called. A caller
+// without a token has no end.
 func (c *callers) last(ctx context.Context) (_ context.Context, cancel func()) {
 	who, _ := callerOf(ctx)
 	if who == nil || who.id == "" {
@@ -319,6 +335,7 @@ func (c *callers) run(ctx context.Context) {
 	for {
 		select {
 		case <-c.node.Machine().Tokens().Replaced():
+		// A token may expire, or the leader be silent, without any change.
 		case <-tick.C:
 		case <-ctx.Done():
 			return
@@ -327,7 +344,8 @@ func (c *callers) run(ctx context.Context) {
 	}
 }
 
-// look ends what lasts whose token is not good any more.
+// look ends what lasts whose token is not good any more. The ends are called under mu, so what leaves waits until all
+// are told.
 func (c *callers) look() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,10 +10,11 @@ import (
 	"github.com/ringrift/ringlog/raftnode"
 )
 
-// clusterView shows the cluster as this node sees it and as the log records it.
+// clusterView shows the cluster as this node sees it and as the log records it. It keeps nothing: each answer is made
+// of the node's status and state at that moment.
 type clusterView struct{ node Node }
 
-// cluster returns the cluster as this node sees it.
+// cluster returns the cluster as this node sees it. Without a leader it is what this node knew last.
 func (cv *clusterView) cluster(st raftnode.Status) api.Cluster {
 	m := cv.node.Machine()
 	first, last := m.Log().Bounds()
@@ -44,6 +45,7 @@ func (cv *clusterView) cluster(st raftnode.Status) api.Cluster {
 		Outage:   outageOf(st),
 		Health:   healthOf(st),
 	}
+	// Only a leader judges the other servers.
 	if verdict, leads := cv.node.Autopilot(); leads {
 		view.Autopilot = autopilotOf(verdict)
 	}
@@ -52,6 +54,7 @@ func (cv *clusterView) cluster(st raftnode.Status) api.Cluster {
 
 // healthOf returns what the log records of the voters. Its lists are never nil, so JSON shows [] for none.
 func healthOf(st raftnode.Status) api.Health {
+	// The same on all nodes that have applied as much.
 	h := st.Voters
 	view := api.Health{
 		Voters:        []api.VoterHealth{},
@@ -63,6 +66,7 @@ func healthOf(st raftnode.Status) api.Health {
 	for _, v := range h.Voters {
 		view.Voters = append(view.Voters, api.VoterHealth(v))
 	}
+	// Those that have ended; the one that lasts is in outageOf.
 	for _, o := range h.Outages {
 		view.Outages = append(view.Outages, api.PastOutage{
 			Incident: o.ID,
@@ -75,7 +79,8 @@ func healthOf(st raftnode.Status) api.Health {
 	return view
 }
 
-// outageOf returns the current outage, nil if there is none.
+// outageOf returns the current outage, nil if there is none. It is what this node sees itself, which the log may not
+// have yet.
 func outageOf(st raftnode.Status) *api.Outage {
 	if st.Outage == nil {
 		return nil

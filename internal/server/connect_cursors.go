@@ -19,7 +19,7 @@ import (
 type cursorService struct {
 	cursors *service.Cursors
 	letters *service.Letters
-	tails   *tailWriter
+	tails   *tailWriter // sends what is read
 }
 
 var _ ringlogv1connect.CursorServiceHandler = (*cursorService)(nil)

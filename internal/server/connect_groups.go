@@ -18,9 +18,9 @@ import (
 
 // groupService serves ringlog.v1.GroupService.
 type groupService struct {
-	groups   *service.Groups
+	groups   *service.Groups // the operations
 	node     Node
-	forward  *forwarder
+	forward  *forwarder // to the leader
 	metrics  *metrics
 	spans    *spans
 	stopping context.Context // ends when the server closes
@@ -40,6 +40,7 @@ func (g *groupService) CreateGroup(
 	if err != nil {
 		return nil, err
 	}
+	// What is left out is zero, which takes the cluster's settings.
 	p := frame.GroupPolicy{
 		AckWait:    r.Msg.Group.GetAckWait().AsDuration(),
 		MaxDeliver: r.Msg.Group.GetMaxDeliver(),
@@ -65,6 +66,7 @@ func (g *groupService) Exchange(
 	// An exchange may wait for events, and ends when the server closes.
 	ctx, cancel := untilStopped(ctx, g.stopping)
 	defer cancel()
+	// A call that was passed on is answered here in any case, so two nodes never pass it to and fro.
 	if g.node.LeadingTerm() == 0 && r.Header().Get(headerForwarded) == "" {
 		return g.forward.passExchange(ctx, r)
 	}
@@ -74,6 +76,7 @@ func (g *groupService) Exchange(
 		return nil, err
 	}
 	g.metrics.countDelivered(len(out.Events))
+	// The span is of the encoding, which is what is left to do.
 	began := time.Now()
 	answer := exchangedToWire(&out)
 	g.spans.delivered(r.Msg.Group, out.Events, began)

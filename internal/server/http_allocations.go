@@ -14,9 +14,9 @@ import (
 
 // allocationHandlers answers what is asked of resources and of allocations of them.
 type allocationHandlers struct {
-	allocations *service.Allocations
+	allocations *service.Allocations // decided by the cluster
 	bodies      *bodyReader
-	streams     *streamPlaces
+	streams     *streamPlaces // a call that waits takes one
 }
 
 // getResources answers GET /v1/resources with a page of the resources, by name.
@@ -77,11 +77,13 @@ func (h *allocationHandlers) getAllocation(w http.ResponseWriter, r *http.Reques
 }
 
 // putAllocation answers PUT /v1/allocations/{allocation}: it asks for the allocation, or renews what the caller has.
+// With wait it is answered once the allocation is granted, or after that time.
 func (h *allocationHandlers) putAllocation(w http.ResponseWriter, r *http.Request) error {
 	var body api.AllocationRequest
 	if err := h.bodies.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
+	// The id is in the path, so a repeated call is about the same request.
 	c := frame.AllocationRequest{ID: r.PathValue("allocation"), Holder: body.Holder,
 		Amounts: service.AmountsOf(body.Amounts), Priority: frame.PriorityNormal}
 	if body.Holder == "" {
@@ -94,6 +96,7 @@ func (h *allocationHandlers) putAllocation(w http.ResponseWriter, r *http.Reques
 		}
 	}
 	var err error
+	// Times that are left out are those of the state machine.
 	c.TTL, err = leaseTTL(body.TTL, fsm.MaxAllocationTTL)
 	if err != nil {
 		return err
@@ -114,7 +117,7 @@ func (h *allocationHandlers) putAllocation(w http.ResponseWriter, r *http.Reques
 	return answerJSON(w, answer, err)
 }
 
-// leaseTTL reads the TTL of a lease, 0 if it is not given.
+// leaseTTL reads the TTL of a lease, 0 if it is not given. most is the longest of its kind.
 func leaseTTL(text string, most time.Duration) (time.Duration, error) {
 	if text == "" {
 		return 0, nil
@@ -139,7 +142,8 @@ func leaseWait(text string) (time.Duration, error) {
 	return wait, nil
 }
 
-// putAllocations answers PUT /v1/allocations: it renews allocations.
+// putAllocations answers PUT /v1/allocations: it renews allocations. The answer lists those that are over, which is no
+// error.
 func (h *allocationHandlers) putAllocations(w http.ResponseWriter, r *http.Request) error {
 	var body api.AllocationRenewal
 	if err := h.bodies.readJSON(r, &body, requiredBody); err != nil {
@@ -149,7 +153,8 @@ func (h *allocationHandlers) putAllocations(w http.ResponseWriter, r *http.Reque
 	return answerJSON(w, answer, err)
 }
 
-// deleteAllocation answers DELETE /v1/allocations/{allocation}.
+// deleteAllocation answers DELETE /v1/allocations/{allocation}. That there is none is no error, so a call may be
+// repeated.
 func (h *allocationHandlers) deleteAllocation(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err

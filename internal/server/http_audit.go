@@ -35,7 +35,7 @@ func (h *reportHandlers) postAudit(w http.ResponseWriter, r *http.Request) error
 	})
 }
 
-// audit writes the report that the query asks for.
+// audit writes the report that the query asks for. sources returns what the body has of source files.
 func (h *reportHandlers) audit(w http.ResponseWriter, r *http.Request, sources func() (audit.Sources, error)) error {
 	p := newParams(r)
 	from, err := parsePosition("from", p.text("from"))
@@ -47,6 +47,7 @@ func (h *reportHandlers) audit(w http.ResponseWriter, r *http.Request, sources f
 	if err := p.done(); err != nil {
 		return err
 	}
+	// The parameters are right, so the body is worth reading.
 	files, err := sources()
 	if err != nil {
 		return err

@@ -76,7 +76,8 @@ func (h *clientHandlers) filterWarnings(list []api.Subscription) (warnings []eve
 	return warnings[:min(len(warnings), maxClientWarnings)]
 }
 
-// deleteClient answers DELETE /v1/clients/{id} with the client as it was.
+// deleteClient answers DELETE /v1/clients/{id} with the client as it was. What it listened to is not missed afterwards,
+// as it is when a client is lost.
 func (h *clientHandlers) deleteClient(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err

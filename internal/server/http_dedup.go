@@ -30,7 +30,8 @@ func (h *dedupHandlers) getPolicy(w http.ResponseWriter, r *http.Request) error 
 	return answerJSON(w, p, err)
 }
 
-// putPolicy answers PUT /v1/dedup/policies/{type}.
+// putPolicy answers PUT /v1/dedup/policies/{type}. The answer is the policy as it is in force, with warnings about its
+// fields.
 func (h *dedupHandlers) putPolicy(w http.ResponseWriter, r *http.Request) error {
 	var body api.NewDedupPolicy
 	if err := h.bodies.readJSON(r, &body, requiredBody); err != nil {

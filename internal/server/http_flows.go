@@ -18,7 +18,7 @@ func (h *catalogueHandlers) getFlows(w http.ResponseWriter, r *http.Request) err
 	return writeJSON(w, http.StatusOK, api.Flows{Flows: h.log.Machine().Catalogue().Flows()})
 }
 
-// getFlow answers GET /v1/flows/{name}.
+// getFlow answers GET /v1/flows/{name}. Names are compared as they are written.
 func (h *catalogueHandlers) getFlow(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
@@ -32,7 +32,8 @@ func (h *catalogueHandlers) getFlow(w http.ResponseWriter, r *http.Request) erro
 	return writeJSON(w, http.StatusOK, flows[at])
 }
 
-// postFlows answers POST /v1/flows: it registers flows on every node, or with dry_run only checks them.
+// postFlows answers POST /v1/flows: it registers flows on every node, or with dry_run only checks them. The answer
+// names the flows, with warnings about their stages.
 func (h *catalogueHandlers) postFlows(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	dryRun := p.bool("dry_run", false)
@@ -44,6 +45,7 @@ func (h *catalogueHandlers) postFlows(w http.ResponseWriter, r *http.Request) er
 		return err
 	}
 	defer h.bodies.putBuffer(read.buffer)
+	// An example says more than the error of a parser.
 	if len(bytes.TrimSpace(read.bytes)) == 0 {
 		return api.Refuse(api.InvalidJSON, "body", "the body is empty",
 			`send a flow, {"name": "my_flow", "edges": [["CAUSE", "EFFECT"]]}, or an array of them`)

@@ -43,7 +43,7 @@ func (h *incidentHandlers) getIncident(w http.ResponseWriter, r *http.Request) e
 	})
 }
 
-// postIncidentStep answers POST /v1/incident/step: a replay continues.
+// postIncidentStep answers POST /v1/incident/step: a replay continues. Without a body it continues by one entry.
 func (h *incidentHandlers) postIncidentStep(w http.ResponseWriter, r *http.Request) error {
 	var body api.IncidentStep
 	if err := h.bodies.readJSON(r, &body, optionalBody); err != nil {
@@ -52,6 +52,7 @@ func (h *incidentHandlers) postIncidentStep(w http.ResponseWriter, r *http.Reque
 	if body.Entries != 0 && body.Until != 0 {
 		return api.Refuse(api.InvalidArgument, "until", "a number of entries, and an offset", "send one of them")
 	}
+	// Only a node that replays can continue.
 	replay, ok := h.node.(Replayer)
 	if !ok {
 		refused := api.Refuse(api.Conflict, "", "this node serves a cluster, not an incident",

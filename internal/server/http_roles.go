@@ -12,9 +12,9 @@ import (
 
 // roleHandlers answers what is asked of roles.
 type roleHandlers struct {
-	roles   *service.Roles
+	roles   *service.Roles // decided by the cluster
 	bodies  *bodyReader
-	streams *streamPlaces
+	streams *streamPlaces // a call that waits takes one
 }
 
 // getRoles answers GET /v1/roles with a page of the roles that are held, by name.
@@ -48,6 +48,7 @@ func (h *roleHandlers) putRole(w http.ResponseWriter, r *http.Request) error {
 	if err := h.bodies.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
+	// Both identify the claim. What they may be, the operation checks.
 	for _, one := range []struct{ field, value, what string }{
 		{"holder", body.Holder, "a name for the process, such as host:pid"},
 		{"session", body.Session, "a random id of this claim, the same in each call"},
@@ -58,6 +59,7 @@ func (h *roleHandlers) putRole(w http.ResponseWriter, r *http.Request) error {
 	}
 	c := frame.RoleAcquire{Role: r.PathValue("role"), Holder: body.Holder, Session: body.Session}
 	var err error
+	// Times that are left out are those of the state machine.
 	c.TTL, err = leaseTTL(body.TTL, fsm.MaxRoleTTL)
 	if err != nil {
 		return err
@@ -78,7 +80,7 @@ func (h *roleHandlers) putRole(w http.ResponseWriter, r *http.Request) error {
 	return answerJSON(w, answer, err)
 }
 
-// putRoles answers PUT /v1/roles: it renews leases.
+// putRoles answers PUT /v1/roles: it renews leases. The answer lists those that are over, which is no error.
 func (h *roleHandlers) putRoles(w http.ResponseWriter, r *http.Request) error {
 	var body api.RoleRenewal
 	if err := h.bodies.readJSON(r, &body, requiredBody); err != nil {
@@ -88,7 +90,8 @@ func (h *roleHandlers) putRoles(w http.ResponseWriter, r *http.Request) error {
 	return answerJSON(w, answer, err)
 }
 
-// deleteRole answers DELETE /v1/roles/{role}?session=S or ?fence=N with the role after the release.
+// deleteRole answers DELETE /v1/roles/{role}?session=S or ?fence=N with the role after the release. A session gives its
+// own claim back; a fence revokes somebody else's lease.
 func (h *roleHandlers) deleteRole(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	c := frame.RoleRelease{Role: r.PathValue("role"), Session: p.text("session"), Fence: p.uint("fence")}

@@ -35,7 +35,8 @@ func (h *scheduleHandlers) getScheduled(w http.ResponseWriter, r *http.Request) 
 	return answerJSON(w, one, err)
 }
 
-// putScheduled answers PUT /v1/scheduled/{id}: it schedules an event.
+// putScheduled answers PUT /v1/scheduled/{id}: it schedules an event. A repeated call is answered with what became of
+// the event.
 func (h *scheduleHandlers) putScheduled(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		At    string          `json:"at"`
@@ -47,6 +48,7 @@ func (h *scheduleHandlers) putScheduled(w http.ResponseWriter, r *http.Request) 
 	if body.At == "" {
 		return api.Missing("at", "the time at which the event is published, such as 2026-03-01T09:30:00Z")
 	}
+	// A time without a zone is UTC.
 	at, err := api.ParseTime("at", body.At, time.UTC)
 	if err != nil {
 		return err
@@ -54,6 +56,7 @@ func (h *scheduleHandlers) putScheduled(w http.ResponseWriter, r *http.Request) 
 	if len(body.Event) == 0 {
 		return api.Missing("event", "the event, as POST /v1/events takes it")
 	}
+	// Errors name the place within the event.
 	e, err := event.DecodeOne(body.Event, h.schedule.Limits())
 	if err != nil {
 		return service.Within("event", err)

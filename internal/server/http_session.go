@@ -24,6 +24,7 @@ type sessions struct {
 	aead cipher.AEAD // nil without a cluster token: there is no token to sign in with either
 }
 
+// newSessions returns the sessions of nodes with this cluster token.
 func newSessions(clusterToken string) *sessions {
 	if clusterToken == "" {
 		return &sessions{}
@@ -37,12 +38,14 @@ func newSessions(clusterToken string) *sessions {
 
 // seal returns the value of the cookie of a session with a bearer token.
 func (s *sessions) seal(bearer string, end time.Time) string {
+	// The end is sealed along: the browser may not extend its session.
 	text := binary.BigEndian.AppendUint64(nil, uint64(end.Unix()))
 	return base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, append(text, bearer...), nil))
 }
 
 // open returns the bearer token of a request's session. ok is false where there is none, or none any more.
 func (s *sessions) open(r *http.Request, now time.Time) (bearer string, ok bool) {
+	// Whatever is wrong with a cookie, it is as if there were none: the caller has to sign in.
 	cookie, err := r.Cookie(sessionCookie(r))
 	if err != nil || s.aead == nil {
 		return "", false
@@ -51,6 +54,7 @@ func (s *sessions) open(r *http.Request, now time.Time) (bearer string, ok bool)
 	if err != nil {
 		return "", false
 	}
+	// A cookie of another cluster token, or one that was changed, cannot be opened.
 	text, err := s.aead.Open(nil, nil, sealed, nil)
 	if err != nil || len(text) < 8 || now.Unix() >= int64(binary.BigEndian.Uint64(text)) {
 		return "", false

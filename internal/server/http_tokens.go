@@ -10,7 +10,7 @@ import (
 // tokenHandlers answers what is asked of tokens.
 type tokenHandlers struct {
 	tokens  *service.Tokens
-	callers *callers
+	callers *callers // has the cluster token
 	bodies  *bodyReader
 }
 
@@ -34,6 +34,7 @@ func (h *tokenHandlers) putToken(w http.ResponseWriter, r *http.Request) error {
 		return api.Refuse(api.Conflict, "name", "this node has no cluster token, which has to be there before any other",
 			"start all nodes with --token-file, and make the token again")
 	}
+	// The answer has the secret.
 	w.Header().Set("Cache-Control", "no-store")
 	made, err := h.tokens.Create(r.Context(), r.PathValue("name"), body)
 	return answerJSON(w, made, err)

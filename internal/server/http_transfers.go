@@ -13,10 +13,11 @@ import (
 // transferHandlers answers what is asked of transfers and copies.
 type transferHandlers struct{ transfers *service.Transfers }
 
-// getTransfers answers GET /v1/transfers with a page of transfers.
+// getTransfers answers GET /v1/transfers with a page of transfers. A page may be short although it has a next one.
 func (h *transferHandlers) getTransfers(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	q := transfers.Query{Host: p.text("host"), State: p.text("state"), Overdue: p.bool("overdue", false)}
+	// A misspelt state would otherwise be answered with an empty page.
 	if states := transfers.States(); q.State != "" && !slices.Contains(states, q.State) {
 		p.fail(api.BadValue("state", q.State, strings.Join(states, ", ")))
 	}

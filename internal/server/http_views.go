@@ -14,10 +14,10 @@ import (
 
 // viewHandlers answers what is asked of views.
 type viewHandlers struct {
-	views   *service.Views
+	views   *service.Views // of this node
 	bodies  *bodyReader
-	streams *streamPlaces
-	errors  *errorWriter
+	streams *streamPlaces // a watch takes one
+	errors  *errorWriter  // for the last record of a watch
 }
 
 // getViews answers GET /v1/views.
@@ -37,7 +37,8 @@ func (h *viewHandlers) getView(w http.ResponseWriter, r *http.Request) error {
 	return answerJSON(w, one, err)
 }
 
-// putView answers PUT /v1/views/{name}, whose body is a declaration.
+// putView answers PUT /v1/views/{name}, whose body is a declaration. The answer is the view as it is defined, and its
+// header warns of types that match nothing.
 func (h *viewHandlers) putView(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
@@ -47,6 +48,7 @@ func (h *viewHandlers) putView(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer h.bodies.putBuffer(read.buffer)
+	// An empty body would be refused as TOML without fields, which says less.
 	if len(bytes.TrimSpace(read.bytes)) == 0 {
 		return api.Refuse(api.InvalidJSON, "body", "the body is empty",
 			`send a declaration, such as {"types": ["TRAINING_COMPLETED"], "fields": {"n": {"kind": "count"}}}`)
@@ -74,6 +76,8 @@ func (h *viewHandlers) deleteView(w http.ResponseWriter, r *http.Request) error 
 // getRows answers GET /v1/views/{name}/rows with a page of rows, or with key the one of it.
 func (h *viewHandlers) getRows(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
+	// The parameter consistency has been served by withConsistency. The view may lag the state, so the service waits
+	// for it.
 	req := service.ViewRead{Name: r.PathValue("name"), Key: p.text("key"), At: p.uint("at"),
 		MinOffset: p.uint("min_offset"), Current: linearizable(r.Context())}
 	req.After, req.Limit = p.page()
@@ -87,7 +91,8 @@ func (h *viewHandlers) getRows(w http.ResponseWriter, r *http.Request) error {
 // errHead ends a watch that was asked for its headers alone.
 var errHead = errors.New("the headers are all that was asked for")
 
-// watchRows answers GET /v1/views/{name}/watch with rows as they change, as NDJSON or SSE.
+// watchRows answers GET /v1/views/{name}/watch with rows as they change, as NDJSON or SSE. The last record says why it
+// ended, and at which offset a row was sent last.
 func (h *viewHandlers) watchRows(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	req := service.ViewWatch{Name: r.PathValue("name"), Keys: p.list("key"), Initial: p.bool("initial", true)}
@@ -99,16 +104,19 @@ func (h *viewHandlers) watchRows(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer release()
+	// One form for programs, one for event sources of browsers.
 	form, content := ndjsonForm, contentNDJSON
 	if acceptsSSE(r) {
 		form, content = sseForm, contentSSE
 	}
 	out := http.NewResponseController(w)
+	// began says that the status was sent: from there on an error is a record.
 	began, at := false, uint64(0)
 	err = h.views.Watch(r.Context(), req, func(offset uint64, rows []json.RawMessage) error {
 		var b []byte
 		// The first call only says that the view is there.
 		if !began {
+			// A proxy or browser must neither keep nor guess at what is sent.
 			began = true
 			w.Header().Set("Cache-Control", "no-store")
 			w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -121,6 +129,7 @@ func (h *viewHandlers) watchRows(w http.ResponseWriter, r *http.Request) error {
 			at = offset
 			b = form.appendRow(b, offset, row)
 		}
+		// The headers have been set by the first call.
 		if r.Method == http.MethodHead {
 			return errHead
 		}
@@ -136,6 +145,7 @@ func (h *viewHandlers) watchRows(w http.ResponseWriter, r *http.Request) error {
 	if !began {
 		return err
 	}
+	// Scanned is where a reader has got to: it may read the rows that changed since.
 	end := streamEnd{Reason: endReason(err), Scanned: at, LastOffset: h.views.LastOffset()}
 	if end.Reason == endError {
 		end.Error = h.errors.toAPI(err)
@@ -148,8 +158,9 @@ func (h *viewHandlers) watchRows(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// appendRow appends a row as it is at an offset.
+// appendRow appends a row as it is at an offset. For an event source the offset is the id of the message.
 func (f *streamForm) appendRow(b []byte, at uint64, row json.RawMessage) []byte {
+	// The row is JSON already, so the record is written around it.
 	line := append(strconv.AppendUint(append([]byte(nil), `{"at":`...), at, 10), `,"row":`...)
 	line = append(append(line, row...), '}')
 	// An event source gets plain messages; a line of its own is the form of the others.

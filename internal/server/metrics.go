@@ -19,18 +19,19 @@ import (
 
 // metrics are the counters of the server itself; the state of the node is collected at each scrape.
 type metrics struct {
-	handler  http.Handler
+	handler  http.Handler             // answers GET /metrics
 	requests *prometheus.CounterVec   // by route and code
 	seconds  *prometheus.HistogramVec // by route
 	events   prometheus.Counter       // of publishes that were answered
 	repeated prometheus.Counter       // of those, duplicates
 	read     prometheus.Counter       // events sent to readers
 	streams  prometheus.Gauge         // see Server.streams
-	panics   prometheus.Counter
-	plain    prometheus.Counter // requests in clear to a node that has TLS
+	panics   prometheus.Counter       // of handlers
+	plain    prometheus.Counter       // requests in clear to a node that has TLS
 }
 
-// newMetrics registers all metrics of a server in the registry of its configuration.
+// newMetrics registers all metrics of a server in the registry of its configuration. An error says that one of them is
+// registered already, as by a second server with the same registry.
 func newMetrics(cfg Config, ops *service.Service) (*metrics, error) {
 	// All metrics of this package begin with ringlog_.
 	counter := func(name, help string) prometheus.Counter {
@@ -75,6 +76,7 @@ func newMetrics(cfg Config, ops *service.Service) (*metrics, error) {
 		m.streams,
 		&nodeCollector{cfg.Node, ops},
 	}
+	// Only what this node has is shown: spans, and TLS.
 	if e := cfg.Spans; e != nil {
 		of := func(name, help string, value func() uint64) prometheus.Collector {
 			return prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "ringlog", Name: name, Help: help},
@@ -117,6 +119,7 @@ func (m *metrics) countDelivered(events int) { m.read.Add(float64(events)) }
 
 // countRequest counts an answered request under its route's pattern, so names in paths create no series.
 func (m *metrics) countRequest(w *response, r *http.Request, began time.Time) {
+	// It is registered only where the node has TLS.
 	if r.TLS == nil {
 		m.plain.Inc()
 	}

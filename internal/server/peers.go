@@ -277,6 +277,7 @@ func (p *peerService) Identify(
 	_ context.Context, r *connect.Request[ringlogv1.IdentifyRequest],
 ) (*connect.Response[ringlogv1.IdentifyResponse], error) {
 	q := raftnode.Question{DigestAt: r.Msg.DigestAt}
+	// How far the asker's own log is, if that is part of the question.
 	if s := r.Msg.Standing; s != nil {
 		q.Standing = &raftnode.Standing{
 			ClusterID:   s.ClusterId,
@@ -300,6 +301,7 @@ func (p *peerService) Forward(
 		return nil, err
 	}
 	result, err := p.node.ProposeForwarded(ctx, r.Msg.Request)
+	// The other node has sent what this one cannot take, as a newer build may.
 	if isAny(err, frame.ErrCorrupt, frame.ErrUnsupported, raftnode.ErrNotForwarded, raftnode.ErrNotStoredForm) {
 		err = api.Refuse(api.InvalidArgument, "request", err.Error(), "run the same version on all nodes")
 	}
@@ -329,6 +331,7 @@ func (p *peerService) Join(
 		return nil, api.Refuse(api.InvalidArgument, "member_json", "it is not a member in JSON",
 			"run the same version on all nodes")
 	}
+	// A node that does not lead refuses. The request is then passed on, unless it was already.
 	_, err := p.node.AddMember(ctx, m, raftnode.MemberOptions{Voter: r.Msg.Voter, ClusterID: r.Msg.ClusterId})
 	if errors.Is(err, raftnode.ErrNotLeader) && r.Header().Get(headerForwarded) == "" {
 		err = p.passJoin(ctx, r.Msg)

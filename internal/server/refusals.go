@@ -29,22 +29,25 @@ type refusals struct {
 	freely int // refusedFreely, or more in tests
 
 	mu   sync.Mutex
-	from map[netip.Prefix]*refused
+	from map[netip.Prefix]*refused // at most refusedAddresses
 }
 
 // refused are those of one address, in the minute that began with the first.
 type refused struct {
-	began time.Time
-	count int
+	began time.Time // of the first
+	count int       // of all since, this minute
 }
 
+// newRefusals returns refusals that have counted none.
 func newRefusals(logger hclog.Logger) *refusals {
 	return &refusals{logger: logger, freely: refusedFreely, from: map[netip.Prefix]*refused{}}
 }
 
 // slow counts err, if it refuses a caller that is not known, and then waits where that address has had enough of them.
+// The caller answers after it returns. It returns early if ctx ends.
 func (f *refusals) slow(ctx context.Context, remote string, err error) {
 	refusal, ok := errors.AsType[*api.Error](err)
+	// Whoever is known but may not do something is not guessing tokens.
 	if !ok || refusal.Code != api.Unauthenticated || !f.note(addressOf(remote), time.Now()) {
 		return
 	}
@@ -59,6 +62,7 @@ func (f *refusals) note(from netip.Prefix, now time.Time) bool {
 	defer f.mu.Unlock()
 	of := f.from[from]
 	if of == nil || now.Sub(of.began) >= refusedWithin {
+		// All are forgotten at once: memory is bounded, and whoever continues to guess is counted again.
 		if len(f.from) >= refusedAddresses {
 			clear(f.from)
 		}
@@ -66,6 +70,7 @@ func (f *refusals) note(from netip.Prefix, now time.Time) bool {
 		f.from[from] = of
 	}
 	of.count++
+	// Two lines a minute for an address, however often it calls.
 	switch of.count {
 	case 1:
 		f.logger.Info("a call is refused: its token is missing or wrong", "from", from)

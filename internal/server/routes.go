@@ -52,12 +52,14 @@ func (r *route) pattern() string {
 }
 
 // checkPermissions refuses a table with a route that does not say who may call it, and one by which operators and
-// admins change something that has no name for that.
+// admins change something that has no name for that. It is called when the server is made, so a table that is wrong
+// never serves.
 func checkPermissions(routes []route) error {
 	for _, r := range routes {
 		if !r.needs.Declared() {
 			return fmt.Errorf("route %s declares no permission", r.pattern())
 		}
+		// A Connect method has no method of HTTP, so it counts as one that may change something.
 		privileged := r.needs == access.Operate || r.needs == access.Administer
 		if privileged && r.method != http.MethodGet && r.act == "" {
 			return fmt.Errorf("route %s names no act", r.pattern())

@@ -14,7 +14,8 @@ import (
 )
 
 // spans makes spans of what the node does with events whose trace is sampled: one for those of a request or a batch
-// that follow each other in the same trace context. The nil spans makes none.
+// that follow each other in the same trace context. The nil spans makes none. The events keep the trace context of
+// their publisher, which becomes the parent of the spans here.
 type spans struct{ exporter *otlp.Exporter }
 
 // newSpans returns nil where nothing is exported.
@@ -27,18 +28,19 @@ func newSpans(e *otlp.Exporter) *spans {
 
 // tracedRun is events that follow each other in one trace context.
 type tracedRun struct {
-	trace  event.Trace
-	kind   string // the type of all of them; "" if it is not known, or differs
-	events int
-	offset uint64 // of the only one; 0 is not known
+	trace  event.Trace // of all of them
+	kind   string      // the type of all of them; "" if it is not known, or differs
+	events int         // how many
+	offset uint64      // of the only one; 0 is not known
 }
 
-// eachRun calls yield with the runs of sampled events.
+// eachRun calls yield with the runs of sampled events. Events that are not sampled cost one comparison each.
 func eachRun(events []event.Event, yield func(tracedRun)) {
 	for i := 0; i < len(events); {
 		run := tracedRun{trace: events[i].Trace, kind: string(events[i].Type), events: 1, offset: events[i].Offset}
 		for i++; i < len(events) && events[i].Trace == run.trace; i++ {
 			run.events++
+			// A span is of one event or of many: it names the offset of one alone.
 			run.offset = 0
 			if string(events[i].Type) != run.kind {
 				run.kind = ""
@@ -50,13 +52,16 @@ func eachRun(events []event.Event, yield func(tracedRun)) {
 	}
 }
 
-// published records what became of a publish that came in at began. The spans end now.
+// published records what became of a publish that came in at began. The spans end now. answer is of no meaning if
+// failed is not nil.
 func (s *spans) published(req *service.PublishRequest, answer *service.Published, began time.Time, failed error) {
 	if s == nil {
 		return
 	}
+	// For each run, whichever form the request has.
 	record := func(run tracedRun) {
 		attrs := []otlp.Attr{{Key: "messaging.operation.name", Text: "append"}}
+		// Only where the request is one event its offset is known without a search.
 		if failed == nil && run.events == 1 && req.Rows() == 1 {
 			run.offset = answer.Offsets(1)[0].Offset
 		}
@@ -66,6 +71,7 @@ func (s *spans) published(req *service.PublishRequest, answer *service.Published
 		eachRun(req.Events, record)
 		return
 	}
+	// A packet has the types of all of its rows, not which row has which.
 	kind := ""
 	if len(req.Packet.Types) == 1 {
 		kind = req.Packet.Types[0]
@@ -85,7 +91,8 @@ func (s *spans) delivered(to string, events []event.Event, began time.Time) {
 	eachRun(events, func(run tracedRun) { s.deliver(to, run, began) })
 }
 
-// deliveredSpan is delivered for a part of a block.
+// deliveredSpan is delivered for a part of a block. The block is sent as it is stored, so it is not decoded here
+// either: traces, types and suppressed rows are in its header.
 func (s *spans) deliveredSpan(to string, part *log.Span, began time.Time) {
 	if s == nil || len(part.Traces) == 0 {
 		return
@@ -94,9 +101,11 @@ func (s *spans) deliveredSpan(to string, part *log.Span, began time.Time) {
 	if len(part.Types) == 1 {
 		kind = part.Types[0]
 	}
-	// Suppressed rows have no offset, and the span is of some of the others.
+	// Suppressed rows have no offset, and the span is of some of the others. row counts all rows of the block, nth
+	// those that have an offset.
 	row, nth := 0, 0
 	frame.EachTrace(part.Traces, part.Rows, func(first, rows int, t event.Trace) {
+		// Rows between two runs have no trace. They count for the offsets all the same.
 		for ; row < first; row++ {
 			if !part.Suppressed.Has(row) {
 				nth++
@@ -107,12 +116,14 @@ func (s *spans) deliveredSpan(to string, part *log.Span, began time.Time) {
 			if part.Suppressed.Has(row) {
 				continue
 			}
+			// Of the block only this part is sent.
 			if part.Skip <= nth && nth < part.Skip+part.Take {
 				run.offset = part.First + uint64(nth)
 				run.events++
 			}
 			nth++
 		}
+		// As in eachRun.
 		if run.events > 1 {
 			run.offset = 0
 		}
@@ -134,7 +145,8 @@ func (s *spans) deliver(to string, run tracedRun, began time.Time) {
 	s.record("deliver", otlp.Producer, run, attrs, began, nil)
 }
 
-// record records a span of a run, with the attributes of OpenTelemetry's conventions for messaging.
+// record records a span of a run, with the attributes of OpenTelemetry's conventions for messaging. The span ends now.
+// It is dropped if the exporter has no room.
 func (s *spans) record(
 	operation string, kind otlp.Kind, run tracedRun, attrs []otlp.Attr, began time.Time, failed error,
 ) {
@@ -148,6 +160,7 @@ func (s *spans) record(
 		span.Name += " " + run.kind
 		span.Attrs = append(span.Attrs, otlp.Attr{Key: "messaging.destination.name", Text: run.kind})
 	}
+	// Attributes of which nothing is known are left out.
 	if run.offset > 0 {
 		span.Attrs = append(span.Attrs, otlp.Attr{Key: "messaging.message.id", Text: strconv.FormatUint(run.offset, 10)})
 	}

@@ -27,6 +27,7 @@ func newStreamPlaces(most int, gauge prometheus.Gauge) *streamPlaces {
 // enter takes a place for a call without waiting, or refuses. One token has at most half of them. The caller has to call
 // release once.
 func (p *streamPlaces) enter(ctx context.Context) (release func(), err error) {
+	// Callers without a token of their own, such as nodes, are bounded by the places alone.
 	id := ""
 	if who, _ := callerOf(ctx); who != nil {
 		id = who.id

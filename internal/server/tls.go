@@ -24,13 +24,13 @@ type secureListener struct {
 	accepted chan accepted   // connections whose first byte has come
 	ctx      context.Context // ended by Close
 	cancel   context.CancelFunc
-	running  sync.WaitGroup
+	running  sync.WaitGroup // run, and a begin for each connection without a first byte
 }
 
 // accepted is what Accept returns.
 type accepted struct {
-	conn net.Conn
-	err  error
+	conn net.Conn // nil with an error
+	err  error    // of the listener below
 }
 
 // newSecureListener returns a listener that takes over l, which bounds how many connections there are.
@@ -52,11 +52,13 @@ func (l *secureListener) run() {
 			}
 			continue
 		}
+		// In a goroutine each: a connection that sends nothing must not keep others from being accepted.
 		l.running.Go(func() { l.begin(conn) })
 	}
 }
 
-// begin waits for the first byte of a connection, as long as for a header.
+// begin waits for the first byte of a connection, as long as for a header. It closes a connection that sends nothing in
+// that time.
 func (l *secureListener) begin(conn net.Conn) {
 	_ = conn.SetReadDeadline(time.Now().Add(readHeaderTimeout))
 	// Close ends the wait, also if it came before this.
@@ -67,10 +69,13 @@ func (l *secureListener) begin(conn net.Conn) {
 		_ = conn.Close()
 		return
 	}
+	// The server sets the deadlines from here on.
 	_ = conn.SetReadDeadline(time.Time{})
+	// The handshake is the server's, with the first read.
 	if isTLS {
 		peeked = tls.Server(peeked, l.config)
 	}
+	// Nobody takes it any more.
 	if !l.deliver(accepted{conn: peeked}) {
 		_ = conn.Close()
 	}
@@ -98,13 +103,14 @@ func (l *secureListener) Accept() (net.Conn, error) {
 
 // Close implements net.Listener. It waits until no goroutine of the listener is left.
 func (l *secureListener) Close() error {
+	// First what waits, then who accepts: each of both ends by one of them.
 	l.cancel()
 	err := l.Listener.Close()
 	l.running.Wait()
 	return err
 }
 
-// refusePlain refuses a request that came without TLS.
+// refusePlain refuses a request that came without TLS. It is called where TLS is required.
 func refusePlain(r *http.Request) error {
 	if r.TLS != nil {
 		return nil
@@ -140,6 +146,7 @@ func (s Security) plainly(dial dialFunc) dialFunc {
 	switch s.Mode {
 	case certs.Require:
 		return secured
+	// TLS is tried first, so that nothing is sent in clear to a node that has it.
 	case certs.Allow:
 		return func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := secured(ctx, network, address)
@@ -159,6 +166,7 @@ const tlsWithin = 3 * time.Second
 // secured returns the dial of addresses with https. Its errors are those of a dial: nothing of the call was sent.
 func (s Security) secured(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		// The configuration is taken for each connection, as certificates may have been renewed.
 		config := &tls.Config{MinVersion: tls.VersionTLS12}
 		if s.Config != nil {
 			config = s.Config().Clone()
@@ -167,6 +175,7 @@ func (s Security) secured(dial dialFunc) dialFunc {
 		if err != nil {
 			return nil, err
 		}
+		// Go's own configuration verifies it. CallConfig of package certs looks at the node's id instead.
 		config.ServerName = host
 		conn, err := dial(ctx, network, address)
 		if err != nil {
@@ -175,6 +184,7 @@ func (s Security) secured(dial dialFunc) dialFunc {
 		ctx, cancel := context.WithTimeout(ctx, tlsWithin)
 		defer cancel()
 		secured := tls.Client(conn, config)
+		// As an error of a dial it is known that nothing was sent, so the call may be repeated elsewhere.
 		if err := secured.HandshakeContext(ctx); err != nil {
 			_ = conn.Close()
 			return nil, &net.OpError{Op: "dial", Net: network, Addr: conn.RemoteAddr(), Err: err}
@@ -183,7 +193,7 @@ func (s Security) secured(dial dialFunc) dialFunc {
 	}
 }
 
-// tlsMetrics are about the certificate of a node.
+// tlsMetrics are about the certificate of a node. They are read from the store at each scrape.
 func tlsMetrics(store *certs.Store) []prometheus.Collector {
 	return []prometheus.Collector{
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "ringlog", Name: "tls_expiry_seconds",
@@ -203,7 +213,7 @@ func tlsMetrics(store *certs.Store) []prometheus.Collector {
 	}
 }
 
-// tlsStatus is how this node's connections are secured, for /status.
+// tlsStatus is how this node's connections are secured, for /status. It is nil for a node without TLS.
 func tlsStatus(cfg *Config) *api.TLS {
 	if cfg.TLS == nil {
 		return nil

@@ -15,6 +15,7 @@ import (
 // retryAfter returns after how many seconds a request with this code is worth a retry, 0 if the cause does not
 // pass by itself.
 func retryAfter(code api.Code) uint32 {
+	// Both statuses say that the node cannot now, and not that it cannot.
 	switch code.Status() {
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
 		return 1

@@ -24,12 +24,13 @@ const maxActText = 256
 const actWait = 3 * time.Second
 
 // attributed returns a command with who has it done, if that is an act of an operator or admin. Members of an older
-// build know no acts.
+// build know no acts. The context has both, from the route that was called.
 func (c *core) attributed(ctx context.Context, command frame.Command) frame.Command {
 	action, by := access.Act(ctx)
 	if action == "" || c.Machine().FeatureLevel() < frame.LevelActs {
 		return command
 	}
+	// A command that operators share with programs is an act only in some forms.
 	target, detail, is := describeAct(command)
 	if !is {
 		return command
@@ -44,14 +45,17 @@ func (c *core) Begin(ctx context.Context, target, detail string) (ended func(err
 	if action == "" || c.Machine().FeatureLevel() < frame.LevelActs {
 		return func(error) {}, nil
 	}
+	// Without a command in it: the entry only reports.
 	act := frame.Act{By: by.String(), Action: action, Target: actText(target), Detail: actText(detail),
 		Outcome: fsm.ActStarted}
+	// Where the cluster cannot decide, the caller learns that within actWait.
 	propose := func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, actWait)
 		defer cancel()
 		_, err := c.Propose(ctx, frame.Request{Command: act})
 		return err
 	}
+	// What cannot be reported is not done.
 	if err := propose(ctx); err != nil {
 		return nil, fmt.Errorf("record %s: %w", action, err)
 	}
@@ -59,6 +63,7 @@ func (c *core) Begin(ctx context.Context, target, detail string) (ended func(err
 		if err == nil {
 			return
 		}
+		// Success is not reported: the first event says what was done unless another says that it failed.
 		refusal := ToAPI(err)
 		act.Outcome, act.Reason = fsm.ActFailed, cmp.Or(refusal.Reason, string(refusal.Code))
 		// The caller may be gone, which may be why.
@@ -76,6 +81,7 @@ func actText(text string) string {
 		return text
 	}
 	const rest = "…"
+	// Not within a character.
 	end := maxActText - len(rest)
 	for !utf8.RuneStart(text[end]) {
 		end--
@@ -86,6 +92,7 @@ func actText(text string) string {
 // describeAct returns what a command is done to and what else there is to say of it. is is false for commands that are
 // nobody's act: those of programs, which come over the same routes.
 func describeAct(command frame.Command) (target, detail string, is bool) {
+	// How many letters, as their ids would take too much.
 	letters := func(n int) string { return fmt.Sprintf("letters: %d", n) }
 	switch c := command.(type) {
 	case frame.SettingSet:

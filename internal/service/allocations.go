@@ -13,14 +13,17 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// Allocations holds the operations on resources, and on the allocations of them.
+// Allocations holds the operations on resources, and on the allocations of them. The state machine decides who gets
+// what; this waits for it and shows it.
 type Allocations struct{ *core }
 
 // SetResource declares a resource, or changes it.
 func (as *Allocations) SetResource(ctx context.Context, name string, r api.NewResource) (api.Resource, error) {
+	// What is wrong with the request, before it is proposed.
 	if err := as.checkNew("resource", name); err != nil {
 		return api.Resource{}, err
 	}
+	// 0 is a capacity that has to be meant.
 	if r.Capacity == nil {
 		return api.Resource{}, api.Missing("capacity", "a whole number, in the resource's unit")
 	}
@@ -86,6 +89,7 @@ func (as *Allocations) Request(
 	if err := as.checkRequest(c); err != nil {
 		return out, err
 	}
+	// Without a wait the request takes no place in a queue.
 	c.Wait = wait > 0
 	// The watch begins before the request, so no change after the answer is missed.
 	watch := as.Machine().WatchAllocation(c.ID)
@@ -93,11 +97,13 @@ func (as *Allocations) Request(
 	waited := time.NewTimer(wait)
 	defer waited.Stop()
 	var command frame.Command = c
+	// Each round proposes: the request first, then its renewal, whose answer says as well whether it is granted.
 	for {
 		result, err := as.proposeAndApply(ctx, command)
 		if err != nil {
 			return out, err
 		}
+		// What the state machine has decided of it.
 		x := result.Allocation
 		out.Granted, out.Waiting, out.Fence = x.Fence != 0, x.Waits, x.Fence
 		if x.TTL > 0 {
@@ -106,6 +112,7 @@ func (as *Allocations) Request(
 		if !out.Waiting {
 			return out, nil
 		}
+		// It waits in a queue. This node's state shows when its turn has come.
 		again, err := as.awaitTurn(ctx, cmp.Or(c.TTL, fsm.DefaultRoleTTL), watch, waited.C, func() (holds, waits bool) {
 			x, found := as.Machine().Allocation(c.ID)
 			return x.Fence != 0 || (!found && as.overCapacity(c)), found
@@ -127,7 +134,7 @@ func (as *Allocations) Request(
 	}
 }
 
-// overCapacity reports whether a request asks for more than there is.
+// overCapacity reports whether a request asks for more than there is. A resource that is not known has none.
 func (as *Allocations) overCapacity(c frame.AllocationRequest) bool {
 	return slices.ContainsFunc(c.Amounts, func(one frame.Amount) bool {
 		r, _ := as.Machine().Resource(one.Resource)
@@ -145,6 +152,7 @@ func (as *Allocations) checkRequest(c frame.AllocationRequest) error {
 	if err := cmp.Or(check("allocation", c.ID), check("holder", c.Holder)); err != nil {
 		return err
 	}
+	// Whether there are such resources, and enough of them, the state machine decides.
 	if n := len(c.Amounts); n == 0 || n > frame.MaxAmounts {
 		return api.Refuse(api.InvalidArgument, "amounts", fmt.Sprintf("%d amounts", n),
 			fmt.Sprintf(`send 1 to %d, as an object such as {"net:gpu-1": 50}`, frame.MaxAmounts))
@@ -188,6 +196,7 @@ func (as *Allocations) Renew(ctx context.Context, leases []api.AllocationLease) 
 		return api.AllocationRenewed{}, api.Refuse(api.InvalidArgument, "leases", fmt.Sprintf("%d leases", n),
 			fmt.Sprintf("send 1 to %d in a call", frame.MaxLeases))
 	}
+	// All in one command: a host renews everything that it has at once.
 	c := frame.AllocationRenew{Leases: make([]frame.AllocationLease, len(leases))}
 	for i, l := range leases {
 		if err := checkText("allocation", l.Allocation); err != nil {
@@ -199,6 +208,7 @@ func (as *Allocations) Renew(ctx context.Context, leases []api.AllocationLease) 
 	if err != nil {
 		return api.AllocationRenewed{}, err
 	}
+	// The state machine names those that are over by their place.
 	out := api.AllocationRenewed{Renewed: len(leases) - len(result.LostLeases), Lost: []api.AllocationLease{}}
 	for _, i := range result.LostLeases {
 		out.Lost = append(out.Lost, leases[i])
@@ -255,6 +265,7 @@ func viewAllocation(x fsm.Allocation) api.Allocation {
 		Renewed:    x.Renewed,
 		Expires:    time.Unix(0, x.Due).UTC(),
 	}
+	// By resource, as they were asked for.
 	for _, one := range x.Amounts {
 		v.Amounts[one.Resource] = one.Amount
 	}

@@ -21,7 +21,8 @@ const (
 	auditPairs  = 4096      // pairs of a type and a source that are counted apart
 )
 
-// cursorSubscribers are the cursors, each with its filter.
+// cursorSubscribers are the cursors, each with its filter. A cursor listens to what its filter passes, whether or not
+// somebody reads it.
 type cursorSubscribers struct{ machine *fsm.Machine }
 
 // Subscriptions implements audit.Subscribers.
@@ -56,6 +57,7 @@ func (rs *Reports) Evidence(ctx context.Context, from api.Position) (audit.Evide
 		return e, err
 	}
 	e.Seen, e.Scope.Events, e.Scope.Uncounted = count.seen(), count.events, count.uncounted
+	// Who listens is what is registered now, whatever part of the log was read.
 	e.Subscriptions, e.Scope.Unheard = rs.Listeners()
 	e.Coordinators = map[string][]string{}
 	_ = rs.eachClient("", func(one *fsm.Client) error { // it never fails

@@ -36,7 +36,7 @@ type ChainQuery struct {
 	Deadlines stages.Deadlines
 }
 
-// Chain gathers what this node's log has of a run and follows it.
+// Chain gathers what this node's log has of a run and follows it. It reads on this node alone and writes nothing.
 func (rs *Reports) Chain(ctx context.Context, q ChainQuery) (stages.Chain, error) {
 	flows := rs.Machine().Catalogue().Flows()
 	chain := stages.Chain{CorrelationID: q.ID}
@@ -51,6 +51,7 @@ func (rs *Reports) Chain(ctx context.Context, q ChainQuery) (stages.Chain, error
 			chain.Events, chain.Scope, flows, found = events, scope, by, true
 		}
 	}
+	// Else the id is a correlation id.
 	if !found {
 		var err error
 		chain, flows, err = rs.correlatedRun(ctx, q, flows)
@@ -77,6 +78,7 @@ func (rs *Reports) Chain(ctx context.Context, q ChainQuery) (stages.Chain, error
 // flowsBy returns the flows for which the id of q can come from payload fields; all of them have the same RunBy. It
 // returns none if q asks for another flow.
 func flowsBy(flows []event.Flow, q ChainQuery) (by []event.Flow) {
+	// Whether the flow that q asks for, if any, is one of them.
 	asked := q.Flow == ""
 	for _, f := range flows {
 		if f.MayName(q.ID) {
@@ -102,11 +104,13 @@ func (rs *Reports) correlatedRun(ctx context.Context, q ChainQuery, flows []even
 	}
 	// The scope says which part of the log the answer is about.
 	chain.Scope = stages.Scope{From: t.Next(), To: t.End()}
+	// Flows whose runs payload fields name, and their stages: an event of one may name another run.
 	byFields := slices.DeleteFunc(slices.Clone(flows), func(f event.Flow) bool { return len(f.RunBy) == 0 })
 	reader, stagesOf, elsewhere := event.NewFieldReader(byFields...), map[string][]event.Type{}, map[string]bool{}
 	for _, f := range byFields {
 		stagesOf[f.Name] = f.Stages()
 	}
+	// Every event is seen once: what it names is noted here, and what it is for the chain is kept there.
 	chain.Events, err = linksOf(ctx, t, &chain.Scope, func(e *event.Event) {
 		of := slices.DeleteFunc(slices.Clone(byFields), func(f event.Flow) bool {
 			return !slices.Contains(stagesOf[f.Name], e.Type)
@@ -114,6 +118,7 @@ func (rs *Reports) correlatedRun(ctx context.Context, q ChainQuery, flows []even
 		if len(of) == 0 {
 			return
 		}
+		// The payload is read once for all flows.
 		fields := reader.Read(e.Payload)
 		for _, f := range of {
 			run := f.RunIn(fields)
@@ -126,6 +131,7 @@ func (rs *Reports) correlatedRun(ctx context.Context, q ChainQuery, flows []even
 			}
 		}
 	})
+	// A flow of such fields is no run by this id.
 	flows = slices.DeleteFunc(slices.Clone(flows), func(f event.Flow) bool {
 		return elsewhere[strings.Join(f.RunBy, ",")]
 	})
@@ -139,6 +145,7 @@ func (rs *Reports) namedRun(ctx context.Context, q ChainQuery, by []event.Flow) 
 	if q.From.Kind == api.AtDefault || q.From.Kind == api.AtStart {
 		q.From = api.Position{Kind: api.AtLast, Last: fieldScan}
 	}
+	// First all events that may name the run by their payload.
 	filter, run := event.FilterOf(by), stages.NewGatherer(by, q.ID, chainMost)
 	t, err := rs.log.OpenTail(ctx, TailRequest{From: q.From, MinOffset: q.MinOffset, Filter: filter})
 	if err != nil {
@@ -208,12 +215,13 @@ func linksOf(ctx context.Context, t *tail.Tail, scope *stages.Scope, see func(*e
 			events = append([]stages.Event{}, events[chainMost:]...)
 		}
 	})
+	// The newest are shown. Twice as many were kept at most.
 	extra := max(0, len(events)-chainMost)
 	scope.LeftOut += uint64(extra)
 	return events[extra:], err
 }
 
-// noChain returns the error for a run of which the log has no event.
+// noChain returns the error for a run of which the log has no event. scope says which part of the log was read.
 func noChain(id string, scope stages.Scope) *api.Error {
 	e := api.Refuse(api.NotFound, "correlation_id",
 		fmt.Sprintf("no event from offset %d on has the correlation id %q", scope.From, id),

@@ -62,6 +62,7 @@ func (c *chainWatch) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		// An error of one look is not the end: the next one resumes where it was.
 		if err := c.follow(ctx, time.Now()); err != nil && ctx.Err() == nil && !errors.Is(err, raftnode.ErrDiverged) {
 			c.core.logger.Warn("following runs by their deadlines", "error", err)
 		}
@@ -98,7 +99,8 @@ func (c *chainWatch) follow(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// applySettings starts over if the deadlines have changed, or the log is another one.
+// applySettings starts over if the deadlines have changed, or the log is another one. After it, watch is nil if there
+// is nothing to watch.
 func (c *chainWatch) applySettings(now time.Time) error {
 	texts, known := c.core.Machine().Settings().ChainDeadlines, c.core.Machine().Catalogue()
 	_, last := c.core.Machine().Log().Bounds()
@@ -143,6 +145,7 @@ func (c *chainWatch) goesBy(texts []string, known *event.Catalogue) bool {
 	if known == c.known {
 		return true
 	}
+	// The catalogue is another one: the watch stays if its flows and deadlines read the same in it.
 	limits, refused := stages.ParseEachDeadline(known, texts)
 	return c.watch != nil && refused == nil && maps.Equal(limits, c.limits) &&
 		reflect.DeepEqual(known.Flows(), c.known.Flows())

@@ -9,20 +9,25 @@ import (
 )
 
 // awaitTurn returns true once a claim may hold what it asks for, or has to be renewed, and false when the wait is over
-// or the claim has ended. claims looks at its present state.
+// or the claim has ended. claims looks at its present state. ttl is that of the claim, which ends if nobody renews it.
+// watch was made before the claim was, and waited receives when the caller's wait is over. An error is that of ctx, or
+// that the node has diverged.
 func (c *core) awaitTurn(
 	ctx context.Context, ttl time.Duration, watch *fsm.Watch, waited <-chan time.Time, claims func() (holds, waits bool),
 ) (again bool, err error) {
+	// The claim would otherwise end while its caller still waits within this call.
 	renew := time.NewTimer(ttl / renewalsPerTTL)
 	defer renew.Stop()
 	alive := time.NewTicker(c.heartbeat)
 	defer alive.Stop()
 	for {
+		// Renewing it is due.
 		due := false
 		select {
 		case <-watch.Moved():
 		case <-renew.C:
 			due = true
+		// Whether the node still serves.
 		case <-alive.C:
 			if c.node.Diverged() {
 				return false, raftnode.ErrDiverged

@@ -18,6 +18,7 @@ func (l *Log) DedupPolicies() []api.DedupPolicy {
 	for _, set := range l.Machine().DedupPolicies() {
 		list = append(list, l.policySet(set))
 	}
+	// Those of the catalogue, unless the type has one that was set.
 	for _, d := range event.DedupDefaults() {
 		if !slices.ContainsFunc(list, func(p api.DedupPolicy) bool { return p.Type == d.Type }) && l.knowsPolicies() {
 			list = append(list, l.dedupPolicy(d.Type))
@@ -38,6 +39,7 @@ func (l *Log) DedupPolicy(name string) (api.DedupPolicy, error) {
 
 // SetDedupPolicy sets the dedup policy of a type on every node.
 func (l *Log) SetDedupPolicy(ctx context.Context, name string, p api.NewDedupPolicy) (api.DedupPolicy, error) {
+	// A policy for a type that nobody can publish is most likely a slip.
 	t, warnings, err := l.policyType(name, true)
 	if err != nil {
 		return api.DedupPolicy{}, err
@@ -45,6 +47,7 @@ func (l *Log) SetDedupPolicy(ctx context.Context, name string, p api.NewDedupPol
 	if p.Mode == "" {
 		return api.DedupPolicy{}, api.Missing("mode", "off, content or fields")
 	}
+	// In one order and each once, so that equal policies are stored alike.
 	fields := slices.Compact(slices.Sorted(slices.Values(p.Fields)))
 	policy := event.DedupPolicy{Mode: event.DedupMode(p.Mode), Fields: fields}
 	if p.Window != "" {
@@ -59,6 +62,7 @@ func (l *Log) SetDedupPolicy(ctx context.Context, name string, p api.NewDedupPol
 	if _, err := l.proposeAndApply(ctx, frame.DedupPolicySet{Type: string(t), Policy: policy}); err != nil {
 		return api.DedupPolicy{}, err
 	}
+	// As it is in force, not as it was sent.
 	answer := l.dedupPolicy(t)
 	answer.Warnings = append(warnings, l.fieldWarnings(t, policy.Fields)...)
 	return answer, nil
@@ -70,6 +74,7 @@ func (l *Log) RemoveDedupPolicy(ctx context.Context, name string) (api.DedupPoli
 	if err != nil {
 		return api.DedupPolicy{}, err
 	}
+	// A policy without a mode is none.
 	if _, err := l.proposeAndApply(ctx, frame.DedupPolicySet{Type: string(t)}); err != nil {
 		return api.DedupPolicy{}, err
 	}
@@ -79,10 +84,12 @@ func (l *Log) RemoveDedupPolicy(ctx context.Context, name string) (api.DedupPoli
 // policyType returns the type that a name means, as the gate stores it. If strict, it has to be one that clients can
 // publish.
 func (l *Log) policyType(name string, strict bool) (event.Type, []event.Warning, error) {
+	// A type may have become unknown or reserved since its policy was set, which has to be removable all the same.
 	policy := l.Machine().Policy()
 	if !strict {
 		policy.Strict, policy.Reserved = false, event.ReservedForeign
 	}
+	// The gate makes the name canonical.
 	e := event.Event{Type: event.Type(name)}
 	_, warnings, err := policy.Normalize(&e)
 	return e.Type, warnings, err
@@ -91,6 +98,7 @@ func (l *Log) policyType(name string, strict bool) (event.Type, []event.Warning,
 // fieldWarnings says which fields of a policy the catalogue does not list for its type: an event without any of the
 // fields is compared by its content.
 func (l *Log) fieldWarnings(t event.Type, names []string) (list []event.Warning) {
+	// A type of which no fields are listed says nothing.
 	r, _ := l.Machine().Catalogue().Resolve(string(t))
 	if r.Definition == nil || len(r.Definition.Payload) == 0 {
 		return nil
@@ -109,6 +117,7 @@ func (c *core) knowsPolicies() bool { return c.Machine().FeatureLevel() >= frame
 
 // dedupPolicy returns the policy in force for a type.
 func (c *core) dedupPolicy(t event.Type) api.DedupPolicy {
+	// One that was set, then the catalogue's, then that of all types.
 	if set, found := c.Machine().DedupPolicy(t); found {
 		return c.policySet(set)
 	}
@@ -131,6 +140,7 @@ func (c *core) policySet(set fsm.SetDedupPolicy) api.DedupPolicy {
 		Origin:    api.PolicySet,
 		Keys:      set.Keys,
 	}
+	// A policy without a window has that of the settings, unless nothing is compared.
 	switch {
 	case p.WindowSet:
 		p.Window = set.Policy.Window.String()

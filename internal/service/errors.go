@@ -15,10 +15,11 @@ import (
 	"github.com/ringrift/ringlog/raftnode/incident"
 )
 
-// rowError is an error about one event of a request.
+// rowError is an error about one event of a request. The publish of a batch returns it for an event that is
+// refused.
 type rowError struct {
-	row int
-	err error
+	row int   // of the event in the request, from 0
+	err error // of that event
 }
 
 // Error implements error. A caller gets the row as part of the field instead.
@@ -94,9 +95,9 @@ func fromBelow(err error) *api.Error {
 
 // nodeError is an error of the node, and what a caller gets for it.
 type nodeError struct {
-	is      error
+	is      error // a sentinel of a package below
 	code    api.Code
-	message string
+	message string // that of the sentinel may say more
 	remedy  string
 }
 
@@ -145,8 +146,10 @@ var nodeErrors = []nodeError{
 	{fsm.ErrClosed, api.Unavailable, "this node is stopping", "ask another node"},
 }
 
-// fromNode translates the errors of the node, of its members and of contexts; any other error is internal.
+// fromNode translates the errors of the node, of its members and of contexts; any other error is internal. It never
+// returns nil.
 func fromNode(err error) *api.Error {
+	// A cluster that has not formed yet has no leader either, but waiting is no remedy.
 	if forming, ok := errors.AsType[*raftnode.NotFormedError](err); ok {
 		return &api.Error{Code: api.NoLeader, Reason: api.ReasonNotFormed, Message: forming.Error(),
 			Remedy: "start the nodes that are missing, each with this node's cluster token and --bootstrap-expect, and " +
@@ -172,6 +175,7 @@ func fromNode(err error) *api.Error {
 			return e
 		}
 	}
+	// Changes of members have errors of their own.
 	if e := fromMembership(err); e != nil {
 		return e
 	}
@@ -328,7 +332,8 @@ func inputCode(reason string) (code api.Code, remedy string) {
 	}
 }
 
-// NodeError returns the node's error that ToAPI made e of, perhaps on another node; nil if there is none.
+// NodeError returns the node's error that ToAPI made e of, perhaps on another node; nil if there is none. It is for a
+// follower: it acts on the leader's answer as on an error of its own.
 func NodeError(e *api.Error) error {
 	// A reason identifies one error, while a code is shared by several.
 	for _, known := range memberErrors {

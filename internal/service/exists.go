@@ -48,7 +48,8 @@ func (cs *Cursors) nameDifferences(ctx context.Context, err error, c CursorSpec,
 // differences lists the settings that a cursor has otherwise than it was asked for, as "policy.hold_for is 1h0m0s, not
 // 2h0m0s".
 func differences(old *fsm.Cursor, c CursorSpec, group *frame.GroupPolicy) (found []string) {
-	// Both texts are "" for a setting that is left to the cluster, and for a part of a filter that passes all.
+	// Both texts are "" for a setting that is left to the cluster, and for a part of a filter that passes all. name is
+	// as in the request.
 	compare := func(name, has, wants string) {
 		if has == wants {
 			return
@@ -59,6 +60,7 @@ func differences(old *fsm.Cursor, c CursorSpec, group *frame.GroupPolicy) (found
 		}
 		found = append(found, name+" is "+truncateText(cmp.Or(has, "not set"), maxDifference)+asked)
 	}
+	// As JSON, so that no value can be taken for two.
 	list := func(values []string) string {
 		if len(values) == 0 {
 			return ""

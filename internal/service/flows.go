@@ -51,9 +51,11 @@ func (l *Log) RegisterFlows(ctx context.Context, definitions []byte, dryRun bool
 		return done, api.Refuse(api.UnknownType, done.Warnings[0].Field, done.Warnings[0].Message,
 			"register the type: POST /v1/catalogue, or ringlog catalogue register FILE; validation.strict is on")
 	}
+	// A flow that is replaced must keep the edges that the settings have deadlines for.
 	if err := l.keepsDeadlines(extended); err != nil || dryRun {
 		return done, err
 	}
+	// With the canonical names, and not as it was sent.
 	canonical, err := json.Marshal(flows)
 	if err != nil {
 		return done, err
@@ -66,8 +68,10 @@ func (l *Log) RegisterFlows(ctx context.Context, definitions []byte, dryRun bool
 const changeDeadlines = "change the setting first: PUT /v1/settings/chain.deadlines, " +
 	"or ringlog settings set chain.deadlines …"
 
-// keepsDeadlines refuses flows without an edge for which the setting chain.deadlines has a deadline.
+// keepsDeadlines refuses flows without an edge for which the setting chain.deadlines has a deadline. next is the
+// catalogue as it would be.
 func (l *Log) keepsDeadlines(next *event.Catalogue) error {
+	// Each by itself: one that is void already is not the flow's fault.
 	for _, text := range l.Machine().Settings().ChainDeadlines {
 		one := []string{text}
 		if _, err := stages.ParseDeadlines(l.Machine().Catalogue(), one); err != nil {
@@ -83,8 +87,10 @@ func (l *Log) keepsDeadlines(next *event.Catalogue) error {
 
 // RemoveFlow removes a registered flow and returns it. A built-in one stays, and gets back how its runs are found.
 func (l *Log) RemoveFlow(ctx context.Context, name string) (event.Flow, error) {
+	// As this node has it; the state machine decides whether there is one.
 	before, _ := stages.FindFlow(l.Machine().Catalogue().Flows(), name)
 	has := func(text string) bool { return strings.HasPrefix(text, name+":") }
+	// A built-in flow still has its edges without the registration, so its deadlines stay in force.
 	built := slices.ContainsFunc(event.Builtin().Flows(), func(f event.Flow) bool { return f.Name == name })
 	if deadlines := l.Machine().Settings().ChainDeadlines; !built && slices.ContainsFunc(deadlines, has) {
 		return before, api.Refuse(api.Conflict, "name", "the setting chain.deadlines has deadlines of the flow "+name,

@@ -25,11 +25,12 @@ const (
 	maxNackDelay     = 24 * time.Hour
 )
 
-// Groups holds the operations on groups of members that share a cursor.
+// Groups holds the operations on groups of members that share a cursor. Definitions and positions are in the state; who
+// holds what is known to the leader's engine alone.
 type Groups struct {
 	*core
-	cursors *Cursors
-	engine  *engine.Engine
+	cursors *Cursors       // a group is a cursor
+	engine  *engine.Engine // delivers on the node that leads
 }
 
 // Exchange does what a member asks of its group, which this node must lead; it returns once what the

@@ -16,10 +16,10 @@ import (
 
 // Bounds of the leader's watch over what cursors and groups lag by.
 const (
-	lagLook    = 500 * time.Millisecond
-	lagReads   = 50 * time.Millisecond // for which the log is read in one look
-	lagCursors = 1024                  // in one look
-	lagCounts  = 16 << 10              // that are kept
+	lagLook    = 500 * time.Millisecond // between two looks
+	lagReads   = 50 * time.Millisecond  // for which the log is read in one look
+	lagCursors = 1024                   // in one look
+	lagCounts  = 16 << 10               // that are kept
 )
 
 // lagWatch is the leader's duty to report to the log when a cursor or group reaches a limit of the setting
@@ -32,13 +32,13 @@ type lagWatch struct {
 }
 
 // lagCount is how many events a cursor's filter passes of those from one offset to before next. Both offsets only
-// advance, so that each event is read twice at most.
+// advance, so that each event is read twice at most. It is valid while the cursor and the catalogue are the same.
 type lagCount struct {
-	created    time.Time
-	filter     event.Filter
+	created    time.Time        // of the cursor: another one of its name has another
+	filter     event.Filter     // of the cursor
 	catalogue  *event.Catalogue // by which the filter was compiled
 	from, next uint64
-	events     uint64
+	events     uint64 // of those from from to before next
 }
 
 // newLagWatch returns a watch that has counted nothing yet.
@@ -60,7 +60,8 @@ func (w *lagWatch) run(ctx context.Context) {
 	}
 }
 
-// look measures the cursors whose turn it is, within its bounds, and reports those that have reached a limit.
+// look measures the cursors whose turn it is, within its bounds, and reports those that have reached a limit. An error
+// ends the look. The next one resumes after the cursor that has failed.
 func (w *lagWatch) look(ctx context.Context) error {
 	m := w.core.Machine()
 	// The command needs LevelLag on all members. Counts are dropped while there is nothing to watch.
@@ -81,6 +82,7 @@ func (w *lagWatch) look(ctx context.Context) error {
 			break
 		}
 		w.after = cur.Name
+		// Nothing to report: it has no limit, and is not throttled by an older one.
 		if _, limited := settings.LagLimitOf(cur.Name); !limited && !throttled {
 			continue
 		}
@@ -96,6 +98,7 @@ func (w *lagWatch) look(ctx context.Context) error {
 		if settings.Throttles(cur, lag) == throttled {
 			continue
 		}
+		// The state machine decides by the lag that it is told, for the cursor that was measured alone.
 		report := frame.LagReport{Cursor: cur.Name, Created: cur.Created.UnixNano(), Lag: lag}
 		if _, err := w.core.Propose(ctx, frame.Request{Command: report}); err != nil {
 			return fmt.Errorf("cursor %q: %w", cur.Name, err)
@@ -105,7 +108,7 @@ func (w *lagWatch) look(ctx context.Context) error {
 }
 
 // measure returns how many events a cursor or group lags by, at least and at most: the two are equal once all of it is
-// counted. It reads the log until then.
+// counted. It reads the log until then. What it could not read by until makes the two differ.
 func (w *lagWatch) measure(c *fsm.Cursor, until time.Time) (least, most uint64, err error) {
 	l := w.core.Machine().Log()
 	first, last := l.Bounds()
@@ -144,6 +147,7 @@ func (w *lagWatch) measure(c *fsm.Cursor, until time.Time) (least, most uint64, 
 }
 
 // count counts the events that a cursor's filter passes, from one offset to another, as far as it gets by a time.
+// all.Next is the first offset that was not counted.
 func count(l *log.Log, cursor string, from, to uint64, m *event.Matcher, until time.Time) (all log.Count, err error) {
 	for all.Next = from; err == nil && all.Next <= to && time.Now().Before(until); {
 		var n log.Count

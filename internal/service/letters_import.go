@@ -17,12 +17,14 @@ import (
 )
 
 // Import keeps rows of another system as dead letters. A row that cannot be an
-// event is reported and left out.
+// event is reported and left out. source names the system. The rows of a handler that has no cursor are kept one by
+// one, all others in entries of frame.MaxLetters.
 func (ls *Letters) Import(
 	ctx context.Context, source string, rows []api.LetterRow, dryRun bool,
 ) (answer api.LettersImported, err error) {
 	answer = api.LettersImported{Refused: []api.RefusedRow{}, DryRun: dryRun}
 	policy := ls.Machine().Policy()
+	// Rows that go into the log as one command, and those that need one each.
 	var letters []frame.ImportedLetter
 	var kept []*api.LetterRow
 	for i := range rows {
@@ -38,6 +40,7 @@ func (ls *Letters) Import(
 		}
 		letters = append(letters, letter)
 	}
+	// One command for each, in the order of the request and before the others.
 	for _, r := range kept {
 		if err := ls.keepLetter(ctx, r, source, &policy, &answer); err != nil {
 			return answer, err
@@ -61,7 +64,8 @@ func (ls *Letters) Import(
 	return answer, nil
 }
 
-// keepLetter stores the event of a handler without a cursor as a letter.
+// keepLetter stores the event of a handler without a cursor as a letter. A row that is refused is added to the answer
+// and is no error.
 func (ls *Letters) keepLetter(
 	ctx context.Context, r *api.LetterRow, source string, policy *event.Policy, answer *api.LettersImported,
 ) error {
@@ -90,12 +94,14 @@ func (ls *Letters) keptLetter(
 		return c, err
 	}
 	c.From = truncateText(source, maxHandlerText)
+	// Texts are cut where letters have bounds: the rows are of another system.
 	c.Letter = frame.DeadLetter{Cursor: r.Cursor, Offset: r.Offset, Handler: truncateText(r.Handler, maxHandlerText),
 		Error: truncateText(r.Error, MaxErrorText), Attempts: r.RetryCount}
 	if c.Letter.FirstFailed, err = rowTime(r.CreatedAt); err != nil {
 		return c, err
 	}
 	var e event.Event
+	// A row with an offset is of an event that the log may still have.
 	if r.Offset != 0 {
 		c.Letter.Event, err = ls.copyFor(ctx, r.Cursor, r.Offset)
 		if err == nil && c.Letter.Event == nil {
@@ -104,6 +110,7 @@ func (ls *Letters) keptLetter(
 	} else if e, err = rowEvent(r, policy); err == nil {
 		c.Letter.Event = frame.EncodeCopy(&e)
 	}
+	// What makes two rows the same: where they come from, their id and what they hold.
 	c.Origin = rowOrigin([]byte("kept"), r.ID, []byte(source), []byte(r.Cursor), c.Letter.Event)
 	return c, err
 }
@@ -146,7 +153,7 @@ func addImported(a *api.LettersImported, r *fsm.LettersResult) {
 	a.Last = max(a.Last, r.Last)
 }
 
-// importedLetter makes a letter of a row.
+// importedLetter makes a letter of a row. Errors say what is wrong with the row.
 func importedLetter(r *api.LetterRow, source string, policy *event.Policy) (l frame.ImportedLetter, err error) {
 	e, err := rowEvent(r, policy)
 	if err != nil {
@@ -156,6 +163,7 @@ func importedLetter(r *api.LetterRow, source string, policy *event.Policy) (l fr
 	if err != nil {
 		return l, err
 	}
+	// Without the source: a row is the same however its file is called.
 	l.Origin = rowOrigin(r.ID, []byte(r.Type), e.Payload, r.CreatedAt)
 	// Where the row came from is all that remains of it, beside its event.
 	l.From = truncateText(fmt.Sprintf("%s row %s", source, bytes.Trim(r.ID, `"`)), maxHandlerText)

@@ -16,7 +16,8 @@ import (
 // Log holds the operations on the log itself: publish, read, wait, trim, explain a duplicate, extend the catalogue.
 type Log struct{ *core }
 
-// Event returns the event at offset.
+// Event returns the event at offset. linearizable waits until this node has what was acknowledged before, and minOffset
+// until it has that. An event of a type that is not the caller's is none.
 func (l *Log) Event(ctx context.Context, offset uint64, linearizable bool, minOffset uint64) (event.Event, error) {
 	if linearizable {
 		if err := l.node.ReadBarrier(ctx); err != nil {
@@ -57,7 +58,7 @@ func (l *Log) Register(ctx context.Context, definitions []byte, dryRun bool) ([]
 	return names, err
 }
 
-// Compact trims, or with DryRun says what it would do.
+// Compact trims, or with DryRun says what it would do. What cursors hold is kept unless it is forced.
 func (l *Log) Compact(ctx context.Context, c api.Compaction) (api.TrimResult, error) {
 	// What a cursor has not seen is lost to it.
 	if c.Force && !access.Of(ctx).May(access.Administer) {
@@ -99,6 +100,7 @@ func (l *Log) Compact(ctx context.Context, c api.Compaction) (api.TrimResult, er
 }
 
 // trimOf returns the command for a compaction: up to which offset it trims, or that the retention settings say so.
+// Offsets are resolved on this node.
 func (l *Log) trimOf(c api.Compaction) (frame.Trim, error) {
 	// Each condition that is given counts, so that two of them are noticed.
 	first, last := l.Machine().Log().Bounds()

@@ -12,7 +12,8 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// Roles holds the operations on roles: who holds which, and for how long.
+// Roles holds the operations on roles: who holds which, and for how long. The state machine decides who holds a role;
+// this waits for it and shows it.
 type Roles struct{ *core }
 
 // renewalsPerTTL is how often a claim that waits within a call is renewed within its TTL.
@@ -32,16 +33,19 @@ func (rs *Roles) Acquire(ctx context.Context, c frame.RoleAcquire, wait time.Dur
 	waited := time.NewTimer(wait)
 	defer waited.Stop()
 	var command frame.Command = c
+	// Each round proposes: the claim first, then its renewal, whose answer says as well who holds the role.
 	for {
 		result, err := rs.proposeAndApply(ctx, command)
 		if err != nil {
 			return out, err
 		}
+		// As this session sees it.
 		out = acquired(result.Role, c.Session)
 		// A claim without a place was released meanwhile.
 		if out.Acquired || out.Place == 0 {
 			return out, nil
 		}
+		// It waits in the queue. This node's state shows when its turn has come.
 		again, err := rs.awaitTurn(ctx, cmp.Or(c.TTL, fsm.DefaultRoleTTL), watch, waited.C, func() (holds, waits bool) {
 			return rs.Machine().Claims(c.Role, c.Session)
 		})
@@ -69,6 +73,7 @@ func (rs *Roles) checkClaim(c frame.RoleAcquire) error {
 	if holds, waits := rs.Machine().Claims(c.Role, c.Session); holds || waits {
 		limit = fsm.MaxRoleText
 	}
+	// All three are stored in the state.
 	for _, one := range []struct{ field, text string }{
 		{"role", c.Role}, {"holder", c.Holder}, {"session", c.Session},
 	} {
@@ -98,6 +103,7 @@ func (rs *Roles) Renew(ctx context.Context, leases []api.RoleLease) (api.RoleRen
 		return api.RoleRenewed{}, api.Refuse(api.InvalidArgument, "leases", fmt.Sprintf("%d leases", n),
 			fmt.Sprintf("send 1 to %d in a call", frame.MaxLeases))
 	}
+	// All in one command: a process renews everything that it holds at once.
 	c := frame.RoleRenew{Leases: make([]frame.RoleLease, len(leases))}
 	for i, l := range leases {
 		if err := checkRole(l.Role); err != nil {
@@ -109,6 +115,7 @@ func (rs *Roles) Renew(ctx context.Context, leases []api.RoleLease) (api.RoleRen
 	if err != nil {
 		return api.RoleRenewed{}, err
 	}
+	// The state machine names those that are over by their place.
 	out := api.RoleRenewed{Renewed: len(leases) - len(result.LostLeases), Lost: []api.RoleLease{}}
 	for _, i := range result.LostLeases {
 		out.Lost = append(out.Lost, leases[i])
@@ -142,6 +149,7 @@ func (rs *Roles) Release(ctx context.Context, c frame.RoleRelease) (api.RoleRele
 	if err := checkRole(c.Role); err != nil {
 		return api.RoleReleased{}, err
 	}
+	// One of the two says what is meant: both would be a claim of one's own and of somebody else.
 	if (c.Session == "") == (c.Fence == 0) {
 		return api.RoleReleased{}, api.Refuse(api.InvalidArgument, "session", "either a session or a fence is needed",
 			"send the session that acquired the role, or to revoke a lease its fence")
@@ -166,6 +174,7 @@ func (rs *Roles) Get(name string) (api.Role, error) {
 	return rs.view(name), nil
 }
 
+// view returns a role as this node knows it; without a holder it has its name alone.
 func (rs *Roles) view(name string) api.Role {
 	r, held := rs.Machine().Role(name, api.MaxRoleQueue)
 	if !held {
@@ -188,7 +197,7 @@ func (rs *Roles) List(after string, limit int) api.RolePage {
 	return page
 }
 
-// viewRole is a role as callers see it: the sessions are their owners' own.
+// viewRole is a role as callers see it: the sessions are their owners' own. The queue is the first of it, in order.
 func viewRole(r fsm.RoleView) api.Role {
 	v := api.Role{
 		Role:    r.Name,

@@ -13,10 +13,12 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// Schedule holds the operations on events that are published at a time.
+// Schedule holds the operations on events that are published at a time. An id is used once: what was published under it
+// is remembered for a while.
 type Schedule struct{ *core }
 
-// Put schedules an event. The same call again changes nothing, and is answered with what became of the event.
+// Put schedules an event. The same call again changes nothing, and is answered with what became of the event. The event
+// passes the gate twice: now, so that its author learns what is wrong, and when it is published.
 func (s *Schedule) Put(ctx context.Context, id string, at time.Time, e event.Event) (api.Scheduled, error) {
 	if err := s.checkID(id); err != nil {
 		return api.Scheduled{}, err
@@ -26,6 +28,7 @@ func (s *Schedule) Put(ctx context.Context, id string, at time.Time, e event.Eve
 	}
 	policy := s.Machine().Policy()
 	var warnings []event.Warning
+	// The source has to be the caller's.
 	err := bindSource(s.boundSource(ctx), &e)
 	if err == nil {
 		_, warnings, err = policy.Normalize(&e)
@@ -33,9 +36,11 @@ func (s *Schedule) Put(ctx context.Context, id string, at time.Time, e event.Eve
 	if err != nil {
 		return api.Scheduled{}, Within("event", err)
 	}
+	// Its type is canonical from here on.
 	if !s.allowed(ctx)(e.Type) {
 		return api.Scheduled{}, outOfScope("event.type", "events of the type "+string(e.Type))
 	}
+	// The copy keeps what the event says of itself, in the form of the log.
 	result, err := s.proposeAndApply(ctx,
 		frame.Schedule{ID: id, At: at, NoDedup: e.NoDedup, Event: frame.EncodeCopy(&e)})
 	if err != nil {
@@ -65,6 +70,7 @@ func (s *Schedule) Remove(ctx context.Context, id string) (api.Scheduled, error)
 	if err := s.checkID(id); err != nil {
 		return api.Scheduled{}, err
 	}
+	// One that is not the caller's is as if it were not there.
 	if one, known := s.Machine().Scheduled(id); known && !s.allowed(ctx)(one.Type) {
 		return api.Scheduled{}, noSchedule(id)
 	}
@@ -82,6 +88,7 @@ func (s *Schedule) Get(ctx context.Context, id string) (api.Scheduled, error) {
 		return api.Scheduled{}, noSchedule(id)
 	}
 	out := viewScheduled(&one, id)
+	// What was published has no event here any more: the log has it.
 	e, waits, err := s.Machine().ScheduledEvent(id)
 	if err != nil || !waits {
 		return out, err
@@ -101,7 +108,7 @@ func noSchedule(id string) error {
 // are not the caller's.
 func (s *Schedule) List(ctx context.Context, after string, limit int) api.ScheduledPage {
 	page, allowed := api.ScheduledPage{Scheduled: []api.Scheduled{}}, s.allowed(ctx)
-	// One more than the page has shows whether there is another page.
+	// Next is the last id that was looked at, also if that is not the caller's.
 	for i, one := range s.Machine().AllScheduled(after, limit+1) {
 		if i == limit {
 			break
@@ -111,13 +118,14 @@ func (s *Schedule) List(ctx context.Context, after string, limit int) api.Schedu
 		}
 		page.Next = one.ID
 	}
+	// Nothing follows the last one: there is no other page.
 	if len(s.Machine().AllScheduled(page.Next, 1)) == 0 {
 		page.Next = ""
 	}
 	return page
 }
 
-// viewScheduled is a schedule as callers see it.
+// viewScheduled is a schedule as callers see it. id is given, since not every answer of the state machine has it.
 func viewScheduled(one *fsm.Scheduled, id string) api.Scheduled {
 	v := api.Scheduled{
 		ID:        id,
@@ -129,6 +137,7 @@ func viewScheduled(one *fsm.Scheduled, id string) api.Scheduled {
 		Offset:    one.Offset,
 		Duplicate: one.Duplicate,
 	}
+	// It was published, at Offset, or was a duplicate of the event there.
 	if one.Done != 0 {
 		v.State, v.Published = api.SchedulePublished, time.Unix(0, one.Done).UTC()
 	}
@@ -137,9 +146,9 @@ func viewScheduled(one *fsm.Scheduled, id string) api.Scheduled {
 
 // Bounds of the leader's duty to publish what is scheduled.
 const (
-	scheduleLook   = 100 * time.Millisecond
-	scheduleRetry  = time.Second // after an error
-	scheduleAtOnce = 64          // events of one look at what is due
+	scheduleLook   = 100 * time.Millisecond // between two looks, which is how late an event may be
+	scheduleRetry  = time.Second            // after an error
+	scheduleAtOnce = 64                     // events of one look at what is due
 )
 
 // scheduleWatch is the leader's duty to publish scheduled events once their time has come.
@@ -156,6 +165,7 @@ func (w scheduleWatch) run(ctx context.Context) {
 			return
 		}
 		err := w.look(ctx)
+		// Where this node does not lead, an error is none of its business.
 		switch {
 		case err == nil || w.core.node.LeadingTerm() == 0:
 			next.Reset(scheduleLook)
@@ -166,10 +176,11 @@ func (w scheduleWatch) run(ctx context.Context) {
 	}
 }
 
-// look publishes what is due, in the order of its times.
+// look publishes what is due, in the order of its times. It ends when nothing is due, or this node no longer leads.
 func (w scheduleWatch) look(ctx context.Context) error {
 	// Commands of its kinds are in the state only once all members know them.
 	for w.core.node.LeadingTerm() != 0 {
+		// By this node's clock. The state machine checks it by replicated time.
 		due := w.core.Machine().DueAt(time.Now(), scheduleAtOnce)
 		for i := range due {
 			if err := w.publish(ctx, &due[i]); err != nil {
@@ -185,11 +196,13 @@ func (w scheduleWatch) look(ctx context.Context) error {
 
 // publish proposes a scheduled event. An error leaves it to the next look.
 func (w scheduleWatch) publish(ctx context.Context, one *fsm.Scheduled) error {
+	// It may have been published since it was found due.
 	e, waits, err := w.core.Machine().ScheduledEvent(one.ID)
 	if err != nil || !waits {
 		return err
 	}
 	e.NoDedup = one.NoDedup
+	// As if it were published now: what the gate allows may have changed.
 	policy := w.core.Machine().Policy()
 	req := PublishRequest{Events: []event.Event{e}, Alone: true}
 	_, batch, err := req.makeBatch(&policy)
@@ -197,6 +210,7 @@ func (w scheduleWatch) publish(ctx context.Context, one *fsm.Scheduled) error {
 	if err != nil {
 		return w.keep(ctx, one, &e, err)
 	}
+	// The command names the schedule: the state machine publishes it once, whoever proposes it.
 	_, err = w.core.Propose(ctx, frame.Request{Command: frame.Publish{Count: 1, Scheduled: one.ID}, Batch: batch})
 	refusal, refused := errors.AsType[*fsm.Refusal](err)
 	switch {
@@ -213,7 +227,8 @@ func (w scheduleWatch) publish(ctx context.Context, one *fsm.Scheduled) error {
 // scheduleHandler is the name under which the dead letters of the schedule are kept.
 const scheduleHandler = "schedule"
 
-// keep makes an event a dead letter that cannot be published any more, and removes its schedule.
+// keep makes an event a dead letter that cannot be published any more, and removes its schedule. why is the error of
+// publishing it.
 func (w scheduleWatch) keep(ctx context.Context, one *fsm.Scheduled, e *event.Event, why error) error {
 	letter := frame.LetterKeep{From: one.ID, Letter: frame.DeadLetter{
 		Cursor:   scheduleHandler,
@@ -229,6 +244,7 @@ func (w scheduleWatch) keep(ctx context.Context, one *fsm.Scheduled, e *event.Ev
 		return errors.Join(why, err)
 	}
 	w.core.logger.Warn("a scheduled event became a dead letter", "id", one.ID, "error", why)
+	// The letter first: a failure in between leaves both, and the next look skips the letter by its origin.
 	_, err := w.core.Propose(ctx, frame.Request{Command: frame.Unschedule{ID: one.ID}})
 	if refusal, refused := errors.AsType[*fsm.Refusal](err); refused && refusal.Code == fsm.NotFound {
 		return nil // it was removed meanwhile

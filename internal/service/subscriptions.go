@@ -13,12 +13,13 @@ import (
 
 // Bounds of what /status lists of clients; /v1/clients has all of them.
 const (
-	statusClients       = 100
-	statusSubscriptions = 1000
-	statusHandlers      = 100
+	statusClients       = 100  // clients
+	statusSubscriptions = 1000 // subscriptions of these
+	statusHandlers      = 100  // handlers
 )
 
-// Subscriptions returns what clients report, and what ran out of time in their handlers.
+// Subscriptions returns what clients report, and what ran out of time in their handlers. Both are bounded, and say how
+// much was left out.
 func (cl *Clients) Subscriptions() (api.SubscriptionStatus, api.HandlerTimeouts) {
 	stats := cl.Machine().ClientStats()
 	status := api.SubscriptionStatus{
@@ -28,6 +29,7 @@ func (cl *Clients) Subscriptions() (api.SubscriptionStatus, api.HandlerTimeouts)
 		Unheard:     cl.unheard(statusClients),
 	}
 	timeouts := api.HandlerTimeouts{Handlers: []api.HandlerTimeout{}}
+	// How many subscriptions are listed; once one client did not fit, no other is.
 	listed, full := 0, false
 	_ = cl.eachClient("", func(c *fsm.Client) error { // it fails with no error
 		// Every handler counts, also of the clients that are not listed.
@@ -82,6 +84,7 @@ func addHandler(t *api.HandlerTimeouts, c *fsm.Client, s *frame.ClientSubscripti
 	if s.Health != nil {
 		one.HandlerHealth = api.HandlerHealth(*s.Health)
 	}
+	// The sum is of all handlers, also of those that are not listed.
 	t.TimedOut += one.TimedOut
 
 	// The list is in order and bounded, so that many clients do not take much memory here.
@@ -89,6 +92,7 @@ func addHandler(t *api.HandlerTimeouts, c *fsm.Client, s *frame.ClientSubscripti
 	if at < statusHandlers {
 		t.Handlers = slices.Insert(t.Handlers, at, one)
 	}
+	// One is beyond the bound: the last of the list, or this one.
 	if len(t.Handlers) > statusHandlers || at == statusHandlers {
 		t.Handlers = t.Handlers[:statusHandlers]
 		t.LeftOut++
@@ -104,7 +108,7 @@ func compareHandlers(a, b api.HandlerTimeout) int {
 // healthy reports whether every critical subscription has a client, and is attached.
 func healthy(s fsm.ClientStats) bool { return s.CriticalDetached+s.CriticalUnheard == 0 }
 
-// unheard returns the first critical subscriptions without a listener, by name.
+// unheard returns the first critical subscriptions without a listener, by name. limit bounds how many.
 func (cl *Clients) unheard(limit int) []api.Unheard {
 	list := []api.Unheard{}
 	for _, u := range cl.Machine().Unheard() {

@@ -16,7 +16,8 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// Tokens holds the operations on tokens.
+// Tokens holds the operations on tokens. They are in the state of every node, with a hash of their secret: nobody can
+// read the secret there.
 type Tokens struct{ *core }
 
 // tokenName is the form of a token's name, which is that of a client's name in a certificate.
@@ -24,6 +25,7 @@ var tokenName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // Create makes a token. Its secret is in the answer, and nowhere else.
 func (t *Tokens) Create(ctx context.Context, name string, n api.NewToken) (api.TokenMade, error) {
+	// What is wrong with the request, before anything is proposed.
 	if err := checkNewToken(name, &n); err != nil {
 		return api.TokenMade{}, err
 	}
@@ -37,6 +39,7 @@ func (t *Tokens) Create(ctx context.Context, name string, n api.NewToken) (api.T
 			return api.TokenMade{}, api.BadValue("expires", n.Expires, "an age up to ten years, such as 90d")
 		}
 	}
+	// The secret is drawn here. Only its hash is proposed, so no log has it.
 	bearer, id, secret := api.MakeToken("")
 	result, err := t.proposeAndApply(ctx, frame.TokenCreate{Name: name, ID: id, Secret: sha256.Sum256([]byte(secret)),
 		Roles: n.Roles, Types: n.Types, Cursors: n.Cursors, TTL: ttl, By: access.Of(ctx).String()})
@@ -44,6 +47,7 @@ func (t *Tokens) Create(ctx context.Context, name string, n api.NewToken) (api.T
 		return api.TokenMade{}, err
 	}
 	made := api.TokenMade{Token: t.view(result.Token, name), Bearer: bearer}
+	// A pattern that matches nothing is allowed, as the type or cursor may come later, and most likely is a slip.
 	for _, w := range t.FilterWarnings(event.Filter{Types: n.Types}) {
 		made.Warnings = append(made.Warnings, w.Message)
 	}
@@ -56,7 +60,7 @@ func (t *Tokens) Create(ctx context.Context, name string, n api.NewToken) (api.T
 	return made, nil
 }
 
-// checkNewToken refuses a token that nobody can mean.
+// checkNewToken refuses a token that nobody can mean. The errors name the field.
 func checkNewToken(name string, n *api.NewToken) error {
 	if !tokenName.MatchString(name) {
 		return api.BadValue("name", name, "up to 64 letters, digits, dots, dashes and underscores")
@@ -64,6 +68,7 @@ func checkNewToken(name string, n *api.NewToken) error {
 	if len(n.Roles) == 0 {
 		return api.Missing("roles", "one or more of "+roleNames())
 	}
+	// A role without a scope would have the patterns do nothing, while its owner counts on them.
 	scoped := len(n.Types)+len(n.Cursors) > 0
 	for i, role := range n.Roles {
 		field := fmt.Sprintf("roles[%d]", i)
@@ -81,6 +86,7 @@ func checkNewToken(name string, n *api.NewToken) error {
 	if err := (event.Filter{Types: n.Types}).Validate(); err != nil {
 		return err
 	}
+	// Patterns are stored in the state, so their length is bounded.
 	for i, pattern := range n.Cursors {
 		if pattern == "" || len(pattern) > fsm.MaxTokenText {
 			return api.BadValue(fmt.Sprintf("cursors[%d]", i), pattern,
@@ -101,6 +107,7 @@ func roleNames() string {
 
 // Rotate gives a token another secret, which is in the answer and nowhere else. The one before counts for the grace.
 func (t *Tokens) Rotate(ctx context.Context, name string, r api.TokenRotation) (api.TokenMade, error) {
+	// How long both secrets count, for clients that have the older one.
 	grace := api.DefaultTokenGrace
 	if r.Grace != "" {
 		var err error
@@ -108,6 +115,7 @@ func (t *Tokens) Rotate(ctx context.Context, name string, r api.TokenRotation) (
 			return api.TokenMade{}, err
 		}
 	}
+	// The id stays, so it is needed to make the new one.
 	known := t.Machine().Tokens().ByName(name)
 	if known == nil {
 		// It may have been made on another node a moment ago.
@@ -148,15 +156,18 @@ func (t *Tokens) List() api.Tokens {
 
 // view is a token as callers see it.
 func (t *Tokens) view(one *fsm.Token, name string) api.Token {
+	// 0 is a time that there is not.
 	at := func(ns int64) time.Time {
 		if ns == 0 {
 			return time.Time{}
 		}
 		return time.Unix(0, ns).UTC()
 	}
+	// As nodes judge a token when it is shown: by the later of both clocks.
 	now := max(time.Now().UnixNano(), t.Machine().StoredTime())
 	v := api.Token{Name: name, ID: one.ID, Roles: one.Roles, Types: one.Types, Cursors: one.Cursors, By: one.By,
 		Made: at(one.Made), Expires: at(one.Expires), Expired: one.Expired(now), Rotated: at(one.Rotated)}
+	// The secret before the last one counts until then.
 	if one.BeforeUntil > now {
 		v.BeforeUntil = at(one.BeforeUntil)
 	}

@@ -9,13 +9,15 @@ import (
 	"github.com/ringrift/ringlog/internal/view/engine"
 )
 
-// Transfers holds the operations on transfers and on the copies that they leave.
+// Transfers holds the operations on transfers and on the copies that they leave. They are rows of a built-in view,
+// which every node folds for itself.
 type Transfers struct {
 	*core
 	engine *engine.Engine
 }
 
-// List returns a page of transfers. With current, all that the log of this node has is in it.
+// List returns a page of transfers. With current, all that the log of this node has is in it. All of a page is as of
+// one offset.
 func (t *Transfers) List(ctx context.Context, q transfers.Query, current bool) (page api.TransferPage, err error) {
 	// Replicated time does not advance while nothing is appended, and a transfer gets overdue all the same.
 	q.Now = time.Now().UTC()
@@ -51,8 +53,10 @@ func (t *Transfers) copies(ctx context.Context, of, after string, limit int, cur
 	return page, err
 }
 
-// read calls use with the rows of the view.
+// read calls use with the rows of the view. With current it waits until the view has folded what this node's log has
+// now. Errors are those of viewError.
 func (t *Transfers) read(ctx context.Context, current bool, use func(*engine.Reader) error) error {
+	// Else the page is as far as the view is, which is in it.
 	if current {
 		_, last := t.Machine().Log().Bounds()
 		if err := t.engine.Wait(ctx, transfers.Name, last); err != nil {

@@ -20,10 +20,11 @@ import (
 	"github.com/ringrift/ringlog/raftnode"
 )
 
-// Views holds the operations on views.
+// Views holds the operations on views. What they are defined as is in the state, the same on every node. Rows are what
+// this node has folded.
 type Views struct {
 	*core
-	engine *engine.Engine
+	engine *engine.Engine // of this node
 }
 
 // defineTries is how often a definition is checked again because another one came first.
@@ -31,6 +32,7 @@ const defineTries = 8
 
 // Define defines a view, or defines it otherwise. The same declaration again changes nothing.
 func (v *Views) Define(ctx context.Context, name string, text []byte) (api.View, error) {
+	// What cannot be compiled is refused before anything is proposed: the state machine stores the text as it is.
 	d, fold, err := parseView(name, text)
 	if err != nil {
 		return api.View{}, err
@@ -42,6 +44,7 @@ func (v *Views) Define(ctx context.Context, name string, text []byte) (api.View,
 	if err := encoder.Encode(d); err != nil {
 		return api.View{}, err
 	}
+	// Loops are looked for in what is defined now, and the command is decided only if that is still so.
 	for try := 1; ; try++ {
 		defined := v.Machine().ViewDefinitions()
 		if err := refuseLoop(defined, d.Name, fold); err != nil {
@@ -73,7 +76,8 @@ func (v *Views) Define(ctx context.Context, name string, text []byte) (api.View,
 	}
 }
 
-// parseView reads and compiles a declaration, whose name may be left out.
+// parseView reads and compiles a declaration, whose name may be left out. name is that of the path. Errors are an
+// api.Error with what to correct.
 func parseView(name string, text []byte) (view.Declaration, *view.View, error) {
 	d, err := view.Parse(text)
 	if err == nil && d.Name == "" {
@@ -93,7 +97,7 @@ func parseView(name string, text []byte) (view.Declaration, *view.View, error) {
 	return d, fold, nil
 }
 
-// badView is the error of a declaration that does not compile.
+// badView is the error of a declaration that does not compile. Its field is the place in the declaration.
 func badView(err error) error {
 	const remedy = "correct it there; docs/views.md has what a declaration may have"
 	if bad, ok := errors.AsType[*view.Error](err); ok {
@@ -108,9 +112,11 @@ func badView(err error) error {
 // refuseLoop refuses a view that would be fed by what it publishes, through others. The definition is decided only if
 // no other was defined since, so that no two views that are defined at once are such a loop.
 func refuseLoop(defined *fsm.ViewDefinitions, name string, fold view.Fold) error {
+	// A view without rules feeds none.
 	if len(fold.Emits()) == 0 {
 		return nil
 	}
+	// The new view, in the place of an older one of its name, and all others.
 	folds := map[string]view.Fold{name: fold}
 	names := []string{name}
 	for _, d := range defined.List {
@@ -122,6 +128,7 @@ func refuseLoop(defined *fsm.ViewDefinitions, name string, fold view.Fold) error
 	}
 	// Follow what is published, from the new view on.
 	came := map[string]string{} // by the name of a view, that of one whose events it reads
+	// Breadth first, so the way that is named is the shortest.
 	for queue := []string{name}; len(queue) > 0; queue = queue[1:] {
 		for _, next := range names {
 			if _, seen := came[next]; seen || !reads(folds[next], folds[queue[0]].Emits()) {
@@ -173,6 +180,7 @@ func (v *Views) Remove(ctx context.Context, name string) (api.View, error) {
 	if err != nil {
 		return api.View{}, err
 	}
+	// Its rows are not known here, only its definition.
 	if was.Name == "" {
 		was = viewOf(&engine.Status{ViewDefinition: *result.View})
 	}
@@ -203,6 +211,7 @@ func (v *Views) withSkipped(s *engine.Status) api.View {
 // Get returns one view, with its declaration and its digests.
 func (v *Views) Get(name string) (api.View, error) {
 	list := v.engine.List()
+	// Built-in views are not listed, so they are not found either.
 	at := slices.IndexFunc(list, func(s engine.Status) bool { return s.Name == name })
 	if at < 0 {
 		return api.View{}, noView(name)
@@ -241,9 +250,11 @@ func viewOf(s *engine.Status) api.View {
 		Incomplete: incomplete(s),
 		Failed:     s.Failed,
 	}
+	// Where it begins is of interest only if that is not the first event of the log.
 	if one.Incomplete != "" {
 		one.From = s.From
 	}
+	// A newer build may have made a declaration that this one cannot read.
 	if d, err := view.Parse([]byte(s.Declaration)); err == nil {
 		one.Description = d.Description
 	}
@@ -263,7 +274,7 @@ type ViewRead struct {
 	Name  string
 	Key   string // of the one row; "" is all
 	After string // the key after which a page of all begins
-	Limit int
+	Limit int    // of a page; at least 1
 	At    uint64 // the rows as of this offset; 0 is as they are now
 	// MinOffset waits until this node has folded that; Current waits for what the log of this node has.
 	MinOffset uint64
@@ -273,13 +284,16 @@ type ViewRead struct {
 // Rows reads rows of a view, all of them at one offset.
 func (v *Views) Rows(ctx context.Context, req ViewRead) (api.ViewRows, error) {
 	stored := v.Machine().Log()
+	// An offset that the caller has seen elsewhere may not be here yet.
 	if err := waitFor(ctx, stored, req.MinOffset); err != nil {
 		return api.ViewRows{}, err
 	}
+	// What is beyond the log's end here will not come by waiting for the fold.
 	_, last := stored.Bounds()
 	if req.At > last {
 		return api.ViewRows{}, api.BeyondTail("at", req.At, last, "ask for an offset up to the tail")
 	}
+	// The fold may lag the log a little.
 	wait := max(req.MinOffset, req.At)
 	if req.Current {
 		wait = max(wait, last)
@@ -289,6 +303,7 @@ func (v *Views) Rows(ctx context.Context, req ViewRead) (api.ViewRows, error) {
 			return api.ViewRows{}, viewError(req.Name, err)
 		}
 	}
+	// One call of the engine, so that all rows are of one offset.
 	out := api.ViewRows{View: req.Name, Rows: []json.RawMessage{}}
 	use := func(r *engine.Reader) error {
 		out.Generation, out.At, out.Incomplete = r.Generation, r.At, incomplete(&r.Status)
@@ -325,6 +340,7 @@ func readRows(r *engine.Reader, req ViewRead, out *api.ViewRows) error {
 	if err != nil {
 		return err
 	}
+	// A page ends at its limit of rows or of bytes. It has at least one row.
 	bytes := 0
 	for i, key := range keys {
 		if i == req.Limit || bytes > maxRowsBytes {
@@ -343,7 +359,7 @@ func readRows(r *engine.Reader, req ViewRead, out *api.ViewRows) error {
 	return nil
 }
 
-// viewError translates the engine's errors.
+// viewError translates the engine's errors. name is that of the view. Other errors stay as they are.
 func viewError(name string, err error) error {
 	var gone *engine.GoneError
 	switch {
@@ -394,14 +410,17 @@ func (v *Views) Watch(ctx context.Context, req ViewWatch, send func(at uint64, r
 		return viewError(req.Name, err)
 	}
 	defer w.Close()
+	// The answer begins at once, although nothing has changed yet.
 	if err := send(0, nil); err != nil {
 		return err
 	}
+	// The watch has begun, so what changes while these are sent is sent again.
 	if req.Initial {
 		if err := v.sendAll(ctx, req, send); err != nil {
 			return err
 		}
 	}
+	// A reader learns in each heartbeat that the node still serves it.
 	alive := time.NewTicker(v.heartbeat)
 	defer alive.Stop()
 	for {
@@ -418,6 +437,7 @@ func (v *Views) Watch(ctx context.Context, req ViewWatch, send func(at uint64, r
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
+		// More changes than the watch keeps end it; the reader has to begin with all rows again.
 		changed, err := w.Keys()
 		if err != nil {
 			return viewError(req.Name, err)
@@ -428,6 +448,7 @@ func (v *Views) Watch(ctx context.Context, req ViewWatch, send func(at uint64, r
 				keys = append(keys, key)
 			}
 		}
+		// A map has no order; rows are sent by key.
 		slices.Sort(keys)
 		if err := v.sendKeys(req.Name, keys, send); err != nil {
 			return err
@@ -446,6 +467,7 @@ func (v *Views) sendAll(ctx context.Context, req ViewWatch, send func(uint64, []
 	if len(req.Keys) > 0 {
 		return v.sendKeys(req.Name, req.Keys, send)
 	}
+	// Page by page, each as it is at an offset of its own: what has changed before a later one is in the watch.
 	for after := ""; ; {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -468,6 +490,7 @@ func (v *Views) sendAll(ctx context.Context, req ViewWatch, send func(uint64, []
 
 // sendKeys sends the rows of these keys. One that is not there is left out.
 func (v *Views) sendKeys(name string, keys []string, send func(uint64, []json.RawMessage) error) error {
+	// Each part is read at one offset, and not sent while the database is held.
 	for part := range slices.Chunk(keys, watchPage) {
 		var rows []json.RawMessage
 		at := uint64(0)

@@ -23,8 +23,8 @@ const (
 // viewWatch is the leader's duty to publish what the rules of views publish. Every node has it; the state machine
 // decides each once, so it does not matter who has proposed it, or how often.
 type viewWatch struct {
-	core   *core
-	engine *engine.Engine
+	core   *core          // the node and its state
+	engine *engine.Engine // has the firings of this node
 }
 
 // run publishes until ctx ends.
@@ -33,11 +33,13 @@ func (w viewWatch) run(ctx context.Context) {
 	defer next.Stop()
 	for {
 		select {
+		// This node has folded what fires.
 		case <-w.engine.Fired():
 		case <-next.C:
 		case <-ctx.Done():
 			return
 		}
+		// Errors of a node that does not lead, or not any more, are not worth a line.
 		pause := firingsLook
 		if err := w.look(ctx); err != nil && ctx.Err() == nil && w.core.node.LeadingTerm() != 0 {
 			w.core.logger.Warn("publishing what the rules of views publish", "error", err)
@@ -47,7 +49,7 @@ func (w viewWatch) run(ctx context.Context) {
 	}
 }
 
-// look publishes what is there, view by view.
+// look publishes what is there, view by view. It does nothing on a node that does not lead.
 func (w viewWatch) look(ctx context.Context) error {
 	for _, s := range w.engine.List() {
 		// What the store has may be published already: the state machine knows up to where.
@@ -66,14 +68,18 @@ func (w viewWatch) look(ctx context.Context) error {
 
 // publish publishes the next firings of a view, and reports whether there may be more.
 func (w viewWatch) publish(ctx context.Context, name string, generation uint64) (more bool, err error) {
+	// The view may have been removed or defined otherwise since it was listed.
 	d, defined := w.core.Machine().ViewDefinitions().Get(name)
 	if !defined || d.Generation != generation {
 		return false, nil
 	}
+	// From where the state is: what was published before, by whoever led, is not read.
 	list, err := w.engine.Firings(generation, d.Emitted, firingsAtOnce)
 	if err != nil || len(list) == 0 {
 		return false, err
 	}
+	// The command says from where to where. It is refused unless the state is still at From, so nothing is published
+	// twice.
 	emission := frame.ViewEmission{View: name, Generation: generation, From: d.Emitted, To: list[len(list)-1].Offset}
 	bad, err := w.propose(ctx, emission, list)
 	if bad == nil {
@@ -86,11 +92,13 @@ func (w viewWatch) publish(ctx context.Context, name string, generation uint64) 
 		_, err := w.propose(ctx, emission, list[:at])
 		return err == nil, err
 	}
+	// The first offset has it: all of its firings are kept, as an offset is published as one.
 	for i := at; i < len(list) && list[i].Offset == bad.Offset; i++ {
 		if err := w.keep(ctx, &d, &list[i], i-at, err); err != nil {
 			return false, err
 		}
 	}
+	// The state moves past the offset without publishing anything.
 	emission.To = bad.Offset
 	_, err = w.core.Propose(ctx, frame.Request{Command: frame.ViewSkip{ViewEmission: emission}})
 	return err == nil, notAhead(err)
@@ -109,6 +117,7 @@ func (w viewWatch) propose(ctx context.Context, emission frame.ViewEmission, lis
 	req := PublishRequest{Events: events}
 	_, batch, err := req.makeBatch(&policy)
 	if err != nil {
+		// The row of the batch is the place in the list.
 		if row, ok := errors.AsType[*rowError](err); ok {
 			return &list[row.row], row.err
 		}
@@ -119,7 +128,8 @@ func (w viewWatch) propose(ctx context.Context, emission frame.ViewEmission, lis
 	return nil, notAhead(err)
 }
 
-// notAhead is nil for a refusal that says that another one has published the same.
+// notAhead is nil for a refusal that says that another one has published the same. Fenced says that the state has moved
+// on or the view was defined otherwise, NotFound that it is gone.
 func notAhead(err error) error {
 	refusal, refused := errors.AsType[*fsm.Refusal](err)
 	if refused && (refusal.Code == fsm.Fenced || refusal.Code == fsm.NotFound) {

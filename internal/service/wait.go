@@ -47,7 +47,8 @@ func (l *Log) WaitCommitted(ctx context.Context, offset uint64, names []string) 
 	}
 }
 
-// committedBy compares the cursors with an offset; the error names the first that does not exist.
+// committedBy compares the cursors with an offset; the error names the first that does not exist. Reached is true if
+// all of them have committed it.
 func (l *Log) committedBy(offset uint64, names []string) (api.Wait, error) {
 	v := api.Wait{Offset: offset, Reached: true}
 	for _, name := range names {

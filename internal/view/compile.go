@@ -12,42 +12,46 @@ import (
 	"github.com/ringrift/ringlog/event/where"
 )
 
-// View is a compiled declaration. It is safe for concurrent use; rows are changed by one Apply at a time.
+// View is a compiled declaration. It is safe for concurrent use; rows are changed by one Apply at a time. Compile sets
+// all of it, and nothing changes it afterwards but the pool, which keeps the memory of calls.
 type View struct {
-	name     string
+	name     string // as in the declaration; a part of sources and dedup ids
 	filter   event.Filter
 	where    *where.Expression // nil takes every event
 	key      *where.Expression // nil is the key of the event
 	fields   []field           // by name, as their states are in a row
 	computed []computed        // by name
 	slots    map[string]int    // the fields, and after them the computed ones
-	rules    []rule
-	maxKeys  uint64
-	emits    []event.Type
-	members  where.Members // of a payload that expressions use
-	pool     sync.Pool     // of *folding
+	rules    []rule            // in the order of the declaration, as their states are in a row
+	maxKeys  uint64            // how many rows there may be
+	emits    []event.Type      // of all rules, sorted, each once
+	members  where.Members     // of a payload that expressions use
+	pool     sync.Pool         // of *folding
 }
 
+// field is a declared field, compiled. Its expressions see the event alone.
 type field struct {
-	name  string
-	kind  kind
+	name  string            // of the row's member and of the variable
+	kind  kind              // how values are folded and what is shown of them
 	of    *where.Expression // nil of a count
 	where *where.Expression // nil takes every event
 	reset *where.Expression // nil never forgets
 }
 
+// computed is an expression with a name: a computed field, or a member of a rule's payload.
 type computed struct {
 	name string
 	of   *where.Expression
 }
 
+// rule is a declared rule, compiled. when and until see the row alone, the payloads the row and the event.
 type rule struct {
 	name        string
 	when, until *where.Expression // until is nil if it is the opposite of when
-	minHold     int64
-	emit, ended event.Type // ended may be ""
-	payload     []computed
-	atEnd       []computed
+	minHold     int64             // in nanoseconds; 0 is none
+	emit, ended event.Type        // ended may be ""
+	payload     []computed        // at the begin, by name
+	atEnd       []computed        // at the end, by name
 }
 
 // reserved returns the names that no field may have: other variables, and the words and types of CEL.
@@ -82,26 +86,31 @@ func Compile(d Declaration) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The names come first: the languages of all expressions declare them.
 	v := &View{name: d.Name, filter: d.Filter, slots: map[string]int{}, maxKeys: uint64(most)}
 	l, err := v.declare(&d)
 	if err != nil {
 		return nil, err
 	}
+	// Which events are folded, and into which row.
 	if v.where, err = l.compile(l.event, "where", d.Where, where.Bool); err != nil {
 		return nil, err
 	}
 	if v.key, err = l.compile(l.event, "key", d.Key, where.String); err != nil {
 		return nil, err
 	}
+	// The row: its fields see the event, its computed fields the row.
 	if err := v.compileFields(l, d.Fields); err != nil {
 		return nil, err
 	}
 	if v.computed, err = l.compileAll(l.row, "computed", d.Computed); err != nil {
 		return nil, err
 	}
+	// Computed fields may name each other in any order, so cycles are found once all are compiled.
 	if err := v.refuseCycles(); err != nil {
 		return nil, err
 	}
+	// What is published.
 	for i, declared := range d.Rules {
 		if err := v.compileRule(l, fmt.Sprintf("rules[%d]", i), declared); err != nil {
 			return nil, err
@@ -110,13 +119,16 @@ func Compile(d Declaration) (*View, error) {
 	if err := v.checkEmits(&d); err != nil {
 		return nil, err
 	}
+	// What a folding decodes of payloads is known only now.
 	v.note()
 	v.pool.New = func() any { return v.newFolding() }
 	return v, nil
 }
 
-// declare checks the names of the fields and makes them variables.
+// declare checks the names of the fields and makes them variables. It returns the languages that know them. Slots
+// follow the order in which rows store the fields: by name.
 func (v *View) declare(d *Declaration) (l languages, err error) {
+	// Fields and computed fields are variables of the same expressions, so no two may have one name.
 	names := slices.Sorted(maps.Keys(d.Fields))
 	for _, name := range slices.Sorted(maps.Keys(d.Computed)) {
 		if _, twice := d.Fields[name]; twice {
@@ -134,6 +146,7 @@ func (v *View) declare(d *Declaration) (l languages, err error) {
 		}
 		v.slots[name] = i
 	}
+	// The row's own variables. A key that payloads name is the row's: where.NewLanguage lets it hide the event's.
 	row := append(names, "key", "updated_at")
 	if l.event, err = where.NewLanguage(true); err != nil {
 		return l, err
@@ -172,11 +185,14 @@ func (l languages) compileAll(of *where.Language, place string, named map[string
 	return all, nil
 }
 
-// compileFields compiles the fields.
+// compileFields compiles the fields. It refuses the field with which the states of a row could take more than
+// maxRowBytes.
 func (v *View) compileFields(l languages, declared map[string]Field) error {
 	size := 0
+	// In the order of their names, which is that of their slots and of the states in a row.
 	for _, name := range slices.Sorted(maps.Keys(declared)) {
 		d, place := declared[name], "fields."+name
+		// The kind decides what type the value has to have.
 		k, want, err := d.compile(place)
 		if err != nil {
 			return err
@@ -192,6 +208,7 @@ func (v *View) compileFields(l languages, declared map[string]Field) error {
 			return err
 		}
 		v.fields = append(v.fields, f)
+		// The bound is on what a row may take at worst, so it is refused here and not when the row has grown.
 		if size += k.size(); size > maxRowBytes {
 			return wrong(place, "a row may take %d bytes up to here, the limit is %d; keep fewer points or values",
 				size, maxRowBytes)
@@ -204,15 +221,15 @@ func (v *View) compileFields(l languages, declared map[string]Field) error {
 type need uint8
 
 const (
-	never need = iota
-	optional
-	required
+	never    need = iota // the kind refuses it
+	optional             // it has a default, or does without
+	required             // it must be given
 )
 
 // members are the members of a Field that a kind takes.
 type members struct{ of, window, halfLife, per, points, limit need }
 
-// takes returns what each kind takes.
+// takes returns what each kind takes. Where, reset and kind are of all kinds and not in the table.
 func takes() map[string]members {
 	aggregate := members{of: required, window: optional}
 	return map[string]members{
@@ -231,8 +248,8 @@ func takes() map[string]members {
 
 // Defaults of a field.
 const (
-	defaultPoints   = 100
-	defaultDistinct = 100
+	defaultPoints   = 100 // of a slope
+	defaultDistinct = 100 // values of a distinct
 )
 
 // compile returns the kind of a field, and what its value has to be.
@@ -242,6 +259,7 @@ func (f Field) compile(place string) (kind, where.Want, error) {
 		return nil, 0, wrong(place+".kind",
 			"%q is none of last, count, sum, min, max, mean, rate, ewma, slope, distinct", f.Kind)
 	}
+	// Each member that is given must be one that the kind takes, and those that it needs must be given.
 	for _, m := range []struct {
 		name  string
 		given bool
@@ -258,6 +276,7 @@ func (f Field) compile(place string) (kind, where.Want, error) {
 			return nil, 0, wrong(place+"."+m.name, "missing; a %s needs it", f.Kind)
 		}
 	}
+	// Both are 0 if they are not given, as every kind takes no more than one of them.
 	window, err := duration(place+".window", f.Window)
 	if err != nil {
 		return nil, 0, err
@@ -269,7 +288,8 @@ func (f Field) compile(place string) (kind, where.Want, error) {
 	return f.make(place, window, halfLife)
 }
 
-// make returns the kind, its members being those that it takes.
+// make returns the kind, its members being those that it takes. span is the window in nanoseconds, 0 for all events. A
+// bucket's width is rounded up, so that the buckets cover at least the window.
 func (f Field) make(place string, span, halfLife int64) (kind, where.Want, error) {
 	switch f.Kind {
 	case "last":
@@ -284,16 +304,19 @@ func (f Field) make(place string, span, halfLife int64) (kind, where.Want, error
 		if err != nil {
 			return nil, 0, err
 		}
+		// A trend is a matter of hours, a rate one of seconds.
 		per, err := unit(place+".per", f.Per, time.Hour)
 		return slope{span, points, per}, where.Number, err
 	case "rate":
 		per, err := unit(place+".per", f.Per, time.Second)
 		return window{summed, (span + buckets - 1) / buckets, f.Of != "", per}, where.Number, err
 	}
+	// What is left are the aggregates: over a window in buckets, or over all events in one number.
 	of := map[string]statistic{"count": counted, "sum": summed, "min": least, "max": greatest, "mean": averaged}[f.Kind]
 	switch {
 	case span > 0:
 		return window{of, (span + buckets - 1) / buckets, of != counted, 0}, where.Number, nil
+	// A count of all events has no number beside it.
 	case of == counted:
 		return count{}, where.Any, nil
 	}
@@ -306,7 +329,8 @@ const (
 	maxDuration = 366 * 24 * time.Hour
 )
 
-// duration reads a duration in nanoseconds, 0 if it is not given.
+// duration reads a duration in nanoseconds, 0 if it is not given. The upper bound keeps sums and doubles of durations
+// far within an int64.
 func duration(place, text string) (int64, error) {
 	if text == "" {
 		return 0, nil
@@ -321,7 +345,7 @@ func duration(place, text string) (int64, error) {
 	return int64(d), nil
 }
 
-// unit reads a unit of time, in nanoseconds.
+// unit reads a unit of time, in nanoseconds. otherwise is the unit if none is given.
 func unit(place, text string, otherwise time.Duration) (float64, error) {
 	units := map[string]time.Duration{"": otherwise, "second": time.Second, "minute": time.Minute, "hour": time.Hour,
 		"day": 24 * time.Hour}
@@ -331,7 +355,7 @@ func unit(place, text string, otherwise time.Duration) (float64, error) {
 	return 0, wrong(place, "%q is none of second, minute, hour, day", text)
 }
 
-// bounded returns n, its default if it is 0.
+// bounded returns n, its default if it is 0. Another n must be from least to most.
 func bounded(place string, n, otherwise, least, most int) (int, error) {
 	if n == 0 {
 		return otherwise, nil
@@ -342,11 +366,13 @@ func bounded(place string, n, otherwise, least, most int) (int, error) {
 	return n, nil
 }
 
-// refuseCycles refuses computed fields that need themselves.
+// refuseCycles refuses computed fields that need themselves. Evaluating one of them would not end. It visits depth
+// first: who meets a field that is still open has come back to it.
 func (v *View) refuseCycles() error {
+	// What state has of a field; 0 is one that was not visited.
 	const (
-		open = iota + 1
-		done
+		open = iota + 1 // it is being visited
+		done            // nothing below it leads back to it
 	)
 	state := make([]int, len(v.computed))
 	var visit func(i int) error
@@ -359,6 +385,7 @@ func (v *View) refuseCycles() error {
 		}
 		state[i] = open
 		for _, name := range v.computed[i].of.Names() {
+			// Plain fields end a path: they are computed of the event.
 			if slot, ok := v.slots[name]; ok && slot >= len(v.fields) {
 				if err := visit(slot - len(v.fields)); err != nil {
 					return err
@@ -376,17 +403,19 @@ func (v *View) refuseCycles() error {
 	return nil
 }
 
-// compileRule compiles a rule.
+// compileRule compiles a rule. place is that of the rule, such as rules[0].
 func (v *View) compileRule(l languages, place string, d Rule) (err error) {
 	if err := checkName(place+".name", d.Name); err != nil {
 		return err
 	}
+	// The name is a part of the dedup ids of its firings, so two rules with one name would suppress each other's.
 	if slices.ContainsFunc(v.rules, func(r rule) bool { return r.name == d.Name }) {
 		return wrong(place+".name", "another rule is called %s", d.Name)
 	}
 	if d.When == "" {
 		return wrong(place+".when", "missing; it is the condition")
 	}
+	// When it begins, and when it ends.
 	r := rule{name: d.Name}
 	if r.when, err = l.compile(l.row, place+".when", d.When, where.Bool); err != nil {
 		return err
@@ -397,6 +426,7 @@ func (v *View) compileRule(l languages, place string, d Rule) (err error) {
 	if r.minHold, err = duration(place+".min_hold", d.MinHold); err != nil {
 		return err
 	}
+	// What it publishes at both.
 	if r.emit, err = eventType(place+".emit", d.Emit); err != nil {
 		return err
 	}
@@ -404,6 +434,7 @@ func (v *View) compileRule(l languages, place string, d Rule) (err error) {
 		if r.ended, err = eventType(place+".ended", d.Ended); err != nil {
 			return err
 		}
+		// A payload that nothing would publish is a mistake, most likely a missing ended.
 	} else if len(d.EndedPayload) > 0 {
 		return wrong(place+".ended_payload", "without ended nothing is published at the end")
 	}
@@ -417,7 +448,7 @@ func (v *View) compileRule(l languages, place string, d Rule) (err error) {
 	return nil
 }
 
-// compilePayload compiles the members of a payload.
+// compilePayload compiles the members of a payload. The members of evidence are not free.
 func (l languages) compilePayload(place string, named map[string]string) ([]computed, error) {
 	if len(named) > maxPayload {
 		return nil, wrong(place, "%d members, the limit is %d", len(named), maxPayload)
@@ -435,6 +466,8 @@ func (l languages) compilePayload(place string, named map[string]string) ([]comp
 
 // eventType returns the canonical name of a type that rules may publish.
 func eventType(place, name string) (event.Type, error) {
+	// The gate of the log under an empty policy, which has the built-in catalogue: it makes an alias canonical, and
+	// refuses reserved types and names that no type may have.
 	ev := event.New(event.Type(name), nil)
 	if err := (&event.Policy{}).Check(&ev); err != nil {
 		return "", refused(place, err)
@@ -444,6 +477,7 @@ func eventType(place, name string) (event.Type, error) {
 
 // checkEmits notes the types that rules publish, and refuses those that the view reads.
 func (v *View) checkEmits(d *Declaration) error {
+	// The catalogue is the build's, as where the filter is applied, so that both agree on what the view reads.
 	reads := v.filter.Compile(event.Builtin())
 	for i, r := range v.rules {
 		place := fmt.Sprintf("rules[%d]", i)
@@ -464,7 +498,8 @@ func (v *View) checkEmits(d *Declaration) error {
 	return nil
 }
 
-// note notes what of a payload is used.
+// note notes what of a payload is used. A Scope decodes no other members. Computed fields and conditions of rules are
+// left out: they see no payload.
 func (v *View) note() {
 	add := func(x *where.Expression) {
 		if x != nil {

@@ -31,7 +31,8 @@ type kind interface {
 	size() int
 }
 
-// number returns a value as a finite number.
+// number returns a value as a finite number. It returns false for what is no number and for an infinite one: a state
+// must never hold one, since no later value would change it.
 func number(value any) (float64, bool) {
 	x, ok := value.(float64)
 	return x, ok && !math.IsNaN(x) && !math.IsInf(x, 0)
@@ -45,6 +46,7 @@ func finite(x float64) any {
 	return x
 }
 
+// appendFloat appends the bits of a float64, little-endian.
 func appendFloat(b []byte, x float64) []byte {
 	return binary.LittleEndian.AppendUint64(b, math.Float64bits(x))
 }
@@ -52,6 +54,7 @@ func appendFloat(b []byte, x float64) []byte {
 // floatAt returns the float64 at byte i.
 func floatAt(b []byte, i int) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(b[i:])) }
 
+// appendInt appends an int64, little-endian.
 func appendInt(b []byte, n int64) []byte { return binary.LittleEndian.AppendUint64(b, uint64(n)) }
 
 // intAt returns the int64 at byte i.
@@ -72,6 +75,7 @@ const (
 )
 
 func (last) fold(b, _ []byte, _ int64, value any) ([]byte, bool) {
+	// Of a value that is refused the bytes are appended as well; the caller does not use them.
 	switch v := value.(type) {
 	case bool:
 		if v {
@@ -85,10 +89,12 @@ func (last) fold(b, _ []byte, _ int64, value any) ([]byte, bool) {
 	case string:
 		return append(append(b, lastText), v...), len(v) <= maxText
 	}
+	// A list or an object is kept as JSON, within the same bound as a text.
 	text, err := json.Marshal(plain(value))
 	return append(append(b, lastJSON), text...), err == nil && len(text) <= maxText
 }
 
+// show returns the value as it was, lists and objects decoded.
 func (last) show(state []byte, _ int64) any {
 	if len(state) == 0 {
 		return nil
@@ -110,6 +116,7 @@ func (last) show(state []byte, _ int64) any {
 	return nil
 }
 
+// valid checks what show relies on: that the bytes of the value are there, and that JSON is JSON.
 func (last) valid(state []byte) bool {
 	if len(state) == 0 {
 		return true
@@ -133,6 +140,7 @@ func (last) size() int { return 1 + maxText }
 type count struct{}
 
 func (count) fold(b, state []byte, _ int64, _ any) ([]byte, bool) {
+	// Of an empty state it is 0.
 	n, _ := binary.Uvarint(state)
 	return binary.AppendUvarint(b, n+1), true
 }
@@ -149,18 +157,19 @@ func (count) valid(state []byte) bool {
 
 func (count) size() int { return binary.MaxVarintLen64 }
 
-// tally keeps what sum, min, max and mean of all values need: a uvarint of how many there were, and one number.
+// tally keeps what sum, min, max and mean of all values need: a uvarint of how many there were, and one number. Of no
+// values the state is empty. The number is what join makes of all: their sum, the least or the greatest.
 type tally struct{ of statistic }
 
 // statistic is what is computed of values, all of them or those of a window.
 type statistic uint8
 
 const (
-	counted statistic = iota
-	summed
-	least
-	greatest
-	averaged
+	counted  statistic = iota // how many values there are
+	summed                    // their sum
+	least                     // the smallest
+	greatest                  // the largest
+	averaged                  // their sum, divided by how many there are when it is shown
 )
 
 // join joins two values, or what two sets of values are.
@@ -174,7 +183,8 @@ func (s statistic) join(a, b float64) float64 {
 	return a + b
 }
 
-// result returns the statistic of n values; nil if there is none of them.
+// result returns the statistic of n values; nil if there is none of them. x is what join has made of them. A sum of no
+// values is 0, but there is no least of none.
 func (s statistic) result(n uint64, x float64) any {
 	switch {
 	case s == counted:
@@ -186,11 +196,13 @@ func (s statistic) result(n uint64, x float64) any {
 	case s == averaged:
 		return finite(x / float64(n))
 	}
+	// Finite values may have an infinite sum.
 	return finite(x)
 }
 
 func (t tally) fold(b, state []byte, _ int64, value any) ([]byte, bool) {
 	x, ok := number(value)
+	// The first value is the state by itself: joined with 0 it would change a min or max.
 	if n, size := binary.Uvarint(state); size > 0 {
 		return appendFloat(binary.AppendUvarint(b, n+1), t.of.join(floatAt(state, size), x)), ok
 	}
@@ -205,6 +217,7 @@ func (t tally) show(state []byte, _ int64) any {
 	return t.of.result(n, floatAt(state, size))
 }
 
+// valid checks that both parts are there.
 func (t tally) valid(state []byte) bool {
 	_, n := binary.Uvarint(state)
 	return len(state) == 0 || (n > 0 && len(state) == n+8)
@@ -213,11 +226,13 @@ func (t tally) valid(state []byte) bool {
 func (tally) size() int { return binary.MaxVarintLen64 + 8 }
 
 // ewma keeps a mean in which the weight of a value halves with each half-life: the time of the last value, the sum of
-// the weighted values, and the sum of the weights. Values of the same time have the same weight.
+// the weighted values, and the sum of the weights. Values of the same time have the same weight. The state is an int64
+// and two float64.
 type ewma struct{ halfLife int64 }
 
 func (e ewma) fold(b, state []byte, at int64, value any) ([]byte, bool) {
 	x, ok := number(value)
+	// A value counts with its full weight when it comes. Those before have lost theirs by the time since the last one.
 	sum, weight := x, 1.0
 	if len(state) > 0 {
 		left := halved(at-intAt(state, 0), e.halfLife)
@@ -243,6 +258,7 @@ func (ewma) size() int { return 24 }
 // math.Exp2 has another implementation on some.
 func halved(d, unit int64) float64 {
 	whole, rest := d/unit, d%unit
+	// The smallest number above 0 is 2 to the power of -1074.
 	if whole > 1074 {
 		return 0
 	}
@@ -252,16 +268,18 @@ func halved(d, unit int64) float64 {
 		if rest == 0 {
 			break
 		}
+		// A bit of the quotient, as in a long division.
 		rest *= 2 // a half-life is short enough for it
 		if rest >= unit {
 			rest -= unit
 			x *= root
 		}
 	}
+	// Whole half-lives only change the exponent.
 	return math.Ldexp(x, -int(whole))
 }
 
-// roots are 2 to the power of -1/2, -1/4, -1/8 and so on.
+// roots are 2 to the power of -1/2, -1/4, -1/8 and so on. The one after the last would be rounded to 1.
 var roots = [...]float64{
 	0x1.6a09e667f3bcdp-1, 0x1.ae89f995ad3adp-1, 0x1.d5818dcfba487p-1, 0x1.ea4afa2a490dap-1, 0x1.f50765b6e4540p-1,
 	0x1.fa7c1819e90d8p-1, 0x1.fd3c22b8f71f1p-1, 0x1.fe9d96b2a23d9p-1, 0x1.ff4eaca4391b6p-1, 0x1.ffa74ea381efcp-1,
@@ -278,15 +296,18 @@ var roots = [...]float64{
 
 // slope keeps points, the oldest first, each of a time and a value: the newest few of a window.
 type slope struct {
-	window int64 // 0 is without end
-	points int
+	window int64   // 0 is without end
+	points int     // how many at most
 	per    float64 // nanoseconds
 }
 
+// pointBytes is what a point takes: an int64 of Unix nanoseconds and a float64.
 const pointBytes = 16
 
 func (s slope) fold(b, state []byte, at int64, value any) ([]byte, bool) {
 	x, ok := number(value)
+	// Points that have left the window go first. The oldest of the others goes only if they are as many as there may
+	// be.
 	state = s.inside(state, at)
 	if len(state) == s.points*pointBytes {
 		state = state[pointBytes:]
@@ -294,7 +315,7 @@ func (s slope) fold(b, state []byte, at int64, value any) ([]byte, bool) {
 	return appendFloat(appendInt(append(b, state...), at), x), ok
 }
 
-// inside returns the points that the window still has at a time.
+// inside returns the points that the window still has at a time. They are a suffix of state, and share its memory.
 func (s slope) inside(state []byte, at int64) []byte {
 	for s.window > 0 && len(state) > 0 && intAt(state, 0) <= at-s.window {
 		state = state[pointBytes:]
@@ -302,9 +323,11 @@ func (s slope) inside(state []byte, at int64) []byte {
 	return state
 }
 
+// show computes the slope from all points each time, so no error of rounding adds up from one event to the next.
 func (s slope) show(state []byte, at int64) any {
 	state = s.inside(state, at)
 	n := float64(len(state) / pointBytes)
+	// One point has no slope.
 	if n < 2 {
 		return nil
 	}
@@ -336,10 +359,11 @@ func (s slope) valid(state []byte) bool {
 func (s slope) size() int { return s.points * pointBytes }
 
 // distinct keeps which values there were: the first 16 bytes of their SHA-256, sorted; if there were more than the
-// limit, one byte.
+// limit, one byte. A value is known by its JSON, so 1 and the text "1" are two. Beyond the limit nothing is counted any
+// further, and the state does not shrink again until a reset.
 type distinct struct{ limit int }
 
-// moreThan is the number of distinct values if it is known only to be greater.
+// moreThan is the number of distinct values if it is known only to be greater. It has the limit as its value.
 type moreThan int
 
 // MarshalJSON implements json.Marshaler.
@@ -347,6 +371,7 @@ func (m moreThan) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]int{"more_than": int(m)})
 }
 
+// hashBytes is what a distinct keeps of the hash of a value, by which it tells values apart.
 const hashBytes = 16
 
 func (d distinct) fold(b, state []byte, _ int64, value any) ([]byte, bool) {
@@ -354,9 +379,11 @@ func (d distinct) fold(b, state []byte, _ int64, value any) ([]byte, bool) {
 	if err != nil {
 		return b, false
 	}
+	// There were more than the limit already.
 	if len(state)%hashBytes != 0 {
 		return append(b, state...), true
 	}
+	// Names of members are sorted in JSON, so equal values have equal texts.
 	sum := sha256.Sum256(text)
 	hash := sum[:hashBytes]
 	// Where it is, or would be.
@@ -375,9 +402,11 @@ func (d distinct) fold(b, state []byte, _ int64, value any) ([]byte, bool) {
 	switch {
 	case found:
 		return append(b, state...), true
+	// One more than the limit: the hashes go, and one byte is left.
 	case len(state) == d.limit*hashBytes:
 		return append(b, 1), true
 	}
+	// The hash goes where it belongs, so the state stays sorted.
 	return append(append(append(b, state[:at*hashBytes]...), hash...), state[at*hashBytes:]...), true
 }
 
@@ -402,17 +431,21 @@ func (d distinct) size() int { return d.limit * hashBytes }
 //	byte       how many buckets it is older than the newest
 //	uint32     how many values it has
 //	float64    what the statistic needs of them; not if they are only counted
+//
+// Values of one bucket are joined, so its size does not depend on how many events come. A bucket leaves as a whole.
 type window struct {
-	of     statistic
-	width  int64
-	values bool    // what is counted has values
-	per    float64 // nanoseconds; 0 is no rate
+	of     statistic // what is shown, and how values are joined
+	width  int64     // of a bucket, in nanoseconds
+	values bool      // what is counted has values
+	per    float64   // nanoseconds; 0 is no rate
 }
 
+// buckets is how many a window has. They begin at multiples of the width since 1970, the same for all rows.
 const buckets = 60
 
 // bytes returns how many bytes a bucket takes.
 func (w window) bytes() int {
+	// The age and the count, and the number where there is one.
 	if w.values {
 		return 13
 	}
@@ -420,10 +453,12 @@ func (w window) bytes() int {
 }
 
 func (w window) fold(b, state []byte, at int64, value any) ([]byte, bool) {
+	// A count takes any event: there is no value that could be refused.
 	x, ok := 0.0, true
 	if w.values {
 		x, ok = number(value)
 	}
+	// The state begins with the bucket of this event. Time never falls, so none is newer.
 	now := floorDiv(at, w.width)
 	start := len(b) + 8
 	b = w.inside(appendInt(b, now), state, now)
@@ -436,6 +471,7 @@ func (w window) fold(b, state []byte, at int64, value any) ([]byte, bool) {
 		}
 		return b, ok
 	}
+	// A count that is full stays so: it must not begin again at 0.
 	n := binary.LittleEndian.Uint32(b[newest+1:])
 	if n < math.MaxUint32 {
 		n++
@@ -447,11 +483,12 @@ func (w window) fold(b, state []byte, at int64, value any) ([]byte, bool) {
 	return b, ok
 }
 
-// inside appends the buckets that the window has when now is the newest.
+// inside appends the buckets that the window has when now is the newest. Their ages are counted from now.
 func (w window) inside(b, state []byte, now int64) []byte {
 	if len(state) == 0 {
 		return b
 	}
+	// How many buckets the newest has moved on since the state was written.
 	shift := now - intAt(state, 0)
 	for i := 8; i < len(state); i += w.bytes() {
 		if age := int64(state[i]) + shift; age < buckets {
@@ -462,6 +499,8 @@ func (w window) inside(b, state []byte, now int64) []byte {
 }
 
 func (w window) show(state []byte, at int64) any {
+	// The row may be newer than the state, since an event need not be for this field: buckets that have left since are
+	// not counted.
 	now := floorDiv(at, w.width)
 	var n uint64
 	var x float64
@@ -471,6 +510,7 @@ func (w window) show(state []byte, at int64) any {
 			if int64(state[i])+shift >= buckets {
 				continue
 			}
+			// The first bucket is taken as it is. Joined with 0 it would change a min or max.
 			if w.values && n == 0 {
 				x = floatAt(state, i+5)
 			} else if w.values {
@@ -479,6 +519,7 @@ func (w window) show(state []byte, at int64) any {
 			n += uint64(binary.LittleEndian.Uint32(state[i+1:]))
 		}
 	}
+	// All but a rate are the statistic itself.
 	if w.per == 0 {
 		return w.of.result(n, x)
 	}
@@ -497,6 +538,7 @@ func (w window) valid(state []byte) bool {
 	if len(state) < 8 || (len(state)-8)%w.bytes() != 0 {
 		return false
 	}
+	// The ages fall towards the newest bucket, and each occurs once: fold and show rely on it.
 	older := buckets
 	for i := 8; i < len(state); i += w.bytes() {
 		if int(state[i]) >= older {
@@ -509,7 +551,8 @@ func (w window) valid(state []byte) bool {
 
 func (w window) size() int { return 8 + buckets*w.bytes() }
 
-// floorDiv returns a/b, rounded down.
+// floorDiv returns a/b, rounded down. Go's division rounds towards 0, which would make one bucket of the two around
+// 1970.
 func floorDiv(a, b int64) int64 {
 	q := a / b
 	if a%b < 0 {
@@ -518,7 +561,8 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
-// plain returns a value as JSON has it: a time is a text.
+// plain returns a value as JSON has it: a time is a text. It copies lists and objects on the way, and leaves value as
+// it is.
 func plain(value any) any {
 	switch v := value.(type) {
 	case time.Time:

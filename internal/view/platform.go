@@ -5,6 +5,8 @@ import (
 	"fmt"
 )
 
+// platform has one file of JSON for each declaration.
+//
 //go:embed platform
 var platform embed.FS
 
@@ -16,6 +18,7 @@ func Platform() ([]Declaration, error) {
 		return nil, fmt.Errorf("view: platform: %w", err)
 	}
 	var all []Declaration
+	// ReadDir sorts by name, so the order is the same in every build.
 	for _, file := range files {
 		text, err := platform.ReadFile("platform/" + file.Name())
 		if err != nil {

@@ -46,9 +46,9 @@ type Fold interface {
 
 // Skipped says which events a view could not fold.
 type Skipped struct {
-	Events uint64 `json:"events"`
-	Last   uint64 `json:"last_offset,omitempty"`
-	Place  string `json:"place,omitempty"` // what the last one had no value for: where or key; or max_keys
+	Events uint64 `json:"events"`                // how many
+	Last   uint64 `json:"last_offset,omitempty"` // the offset of the last of them
+	Place  string `json:"place,omitempty"`       // what the last one had no value for: where or key; or max_keys
 	// BeyondKeys is how many of them had keys for which there was no row left.
 	BeyondKeys uint64 `json:"beyond_keys,omitempty"`
 }

@@ -15,7 +15,7 @@ import (
 // entryHead is the bytes of an entry before its data.
 const entryHead = 21
 
-// appendEntry appends an entry as the file has it.
+// appendEntry appends an entry as the file has it. The layout is drawn in doc.go.
 func appendEntry(b []byte, l *raft.Log) []byte {
 	b = binary.LittleEndian.AppendUint64(b, l.Index)
 	b = binary.LittleEndian.AppendUint64(b, l.Term)
@@ -24,14 +24,16 @@ func appendEntry(b []byte, l *raft.Log) []byte {
 	return append(b, l.Data...)
 }
 
-// entryReader reads the entries that follow an index.
+// entryReader reads the entries that follow an index. It reads them in order and believes nothing that the file claims:
+// a slice may have been sent by anybody.
 type entryReader struct {
 	r    *bufio.Reader
 	left int64  // bytes of the file that are not read
 	last uint64 // index of the entry that was read last
 }
 
-// next returns the next entry, or io.EOF after the last one.
+// next returns the next entry, or io.EOF after the last one. The entry has memory of its own. An error other than
+// io.EOF says that the file is damaged or cannot be read.
 func (e *entryReader) next() (*raft.Log, error) {
 	var head [entryHead]byte
 	if e.left == 0 {
@@ -40,6 +42,7 @@ func (e *entryReader) next() (*raft.Log, error) {
 	if e.left < entryHead {
 		return nil, e.damaged("it is cut in the head of an entry")
 	}
+	// The size was known before, so a short read is an error of the disk.
 	if _, err := io.ReadFull(e.r, head[:]); err != nil {
 		return nil, fmt.Errorf("read %s: %w", snapshots.EntriesFile, err)
 	}
@@ -67,7 +70,7 @@ func (e *entryReader) damaged(what string) error {
 	return fmt.Errorf("read %s after entry %d: %w: %s", snapshots.EntriesFile, e.last, snapshots.ErrCorrupt, what)
 }
 
-// count reads all that is left, and returns how many entries that is.
+// count reads all that is left, and returns how many entries that is. The caller rewinds.
 func (e *entryReader) count() (n uint64, err error) {
 	for {
 		_, err := e.next()

@@ -31,19 +31,19 @@ var (
 type Options struct {
 	// BeforeTrim is the one of fsm.Options.
 	BeforeTrim func(first uint64) error
-	Logger     hclog.Logger
+	Logger     hclog.Logger // nil is silence
 }
 
 // Replay is the state as it was, entry by entry. It is safe for concurrent use: what reads the machine reads one moment
-// of it.
+// of it. The state is in a folder of its own, and only goes forward.
 type Replay struct {
-	meta    snapshots.Meta
-	machine *fsm.Machine
-	file    *os.File
+	meta    snapshots.Meta        // does not change
+	machine *fsm.Machine          // nil until Open has read the entries
+	file    *os.File              // the entries
 	failed  atomic.Pointer[error] // what would have ended a node
 
-	mu      sync.Mutex // held while entries are applied; guards the fields below
-	entries entryReader
+	mu      sync.Mutex  // held while entries are applied; guards the fields below
+	entries entryReader // its last is the index that the state is at
 }
 
 // Open reads a whole incident into a folder, which it makes, and is at the state before the slice. The caller removes
@@ -52,12 +52,14 @@ func Open(ctx context.Context, r io.Reader, dir string, o Options) (_ *Replay, e
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open an incident: %w", err)
 	}
+	// Whatever was opened by then is closed, and the folder goes.
 	p := &Replay{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("open an incident: %w", err), p.Close(), os.RemoveAll(dir))
 		}
 	}()
+	// ReadIncident verifies the checksum of all files, so what follows only has to look at what they mean.
 	received := filepath.Join(dir, "received")
 	p.meta, err = snapshots.ReadIncident(ctx, r, received)
 	if err != nil {
@@ -72,9 +74,11 @@ func Open(ctx context.Context, r io.Reader, dir string, o Options) (_ *Replay, e
 	if err != nil {
 		return nil, err
 	}
+	// A slice that lacks an entry is refused now, and not when the replay gets there.
 	if err := p.check(); err != nil {
 		return nil, err
 	}
+	// An empty state machine, whose state begin replaces. A failing write ends the replay with the entry that met it.
 	p.machine, err = fsm.Open(fsm.Options{Dir: filepath.Join(dir, "state"), Logger: o.Logger, BeforeTrim: o.BeforeTrim,
 		Fatal: func(err error) { p.failed.CompareAndSwap(nil, &err) }})
 	if err != nil {
@@ -92,6 +96,7 @@ func (p *Replay) check() error {
 	if err != nil {
 		return err
 	}
+	// The number and the last index are announced with the snapshot, so a cut file is found.
 	if s := p.meta.Slice; n != s.Entries || p.entries.last != s.LastIndex {
 		return fmt.Errorf("%w: %d entries up to %d, it should have %d up to %d", snapshots.ErrCorrupt, n, p.entries.last,
 			s.Entries, s.LastIndex)
@@ -120,6 +125,7 @@ func (p *Replay) begin(received string) error {
 	if err := p.machine.Swap(received); err != nil {
 		return err
 	}
+	// The entries only fit the state that they were gathered with.
 	at := p.machine.Position()
 	if at.Index != p.meta.Index || at.Term != p.meta.Term || at.ClusterID != p.meta.ClusterID ||
 		at.Digest.String() != p.meta.Digest {
@@ -135,7 +141,7 @@ func (p *Replay) Meta() snapshots.Meta { return p.meta }
 // Machine is the state as it was, for reading.
 func (p *Replay) Machine() *fsm.Machine { return p.machine }
 
-// Left is how many entries follow.
+// Left is how many entries follow. It is 0 after the last one.
 func (p *Replay) Left() uint64 {
 	return p.meta.Slice.LastIndex - min(p.meta.Slice.LastIndex, p.Index())
 }
@@ -163,13 +169,16 @@ func (p *Replay) step() (*raft.Log, error) {
 	if err != nil {
 		return nil, err
 	}
+	// As the node has applied it.
 	outcome, err := statestore.ApplyEntry(p.machine, l)
+	// A write of the state has failed, perhaps of an earlier entry.
 	if failed := p.failed.Load(); failed != nil {
 		err = errors.Join(err, *failed)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("apply %d: %w", l.Index, err)
 	}
+	// The entry has the digest that its leader had, and this state has another.
 	if outcome.Diverged {
 		return nil, fmt.Errorf("apply %d: %w: use the version of ringlog that the cluster had", l.Index, ErrDiverged)
 	}
@@ -177,7 +186,7 @@ func (p *Replay) step() (*raft.Log, error) {
 }
 
 // To applies entries up to the one that holds the event at an offset. The state before the slice is that of its last
-// offset.
+// offset. An error leaves the replay where it has come to.
 func (p *Replay) To(ctx context.Context, offset uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -185,6 +194,7 @@ func (p *Replay) To(ctx context.Context, offset uint64) error {
 	if offset < from {
 		return fmt.Errorf("offset %d: %w: the state is after offset %d", offset, ErrOutside, from)
 	}
+	// An entry may hold several events: the state is then past the offset.
 	for p.machine.Position().Last < offset {
 		l, err := p.step()
 		if err == nil && l == nil {
@@ -201,7 +211,7 @@ func (p *Replay) To(ctx context.Context, offset uint64) error {
 	return nil
 }
 
-// ToIndex applies entries up to one of an index.
+// ToIndex applies entries up to one of an index. It only goes forward.
 func (p *Replay) ToIndex(ctx context.Context, index uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -223,7 +233,7 @@ func (p *Replay) ToIndex(ctx context.Context, index uint64) error {
 // ToEnd applies all entries.
 func (p *Replay) ToEnd(ctx context.Context) error { return p.ToIndex(ctx, p.meta.Slice.LastIndex) }
 
-// Close closes the files.
+// Close closes the files. It is for Open as well, which may have opened only some of them.
 func (p *Replay) Close() error {
 	var errs []error
 	if p.machine != nil {

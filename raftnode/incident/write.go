@@ -32,7 +32,7 @@ type Source struct {
 	Entry func(index uint64, l *raft.Log) error
 }
 
-// NotKeptError is returned where the beginning of a slice is not kept.
+// NotKeptError is returned where the beginning of a slice is not kept. A caller may ask for a later time.
 type NotKeptError struct {
 	// Oldest and Offset are the oldest state that can be had; the zero time if there is none.
 	Oldest time.Time
@@ -56,6 +56,7 @@ func TimeAt(p api.Position, events *log.Log, now time.Time) (time.Time, error) {
 		return p.Time, nil
 	case api.AtAge:
 		return now.Add(-p.Age), nil
+	// Positions in the log are those of its events.
 	case api.AtOffset, api.AtLast:
 		offset, err := p.Resolve(events, now)
 		if err != nil {
@@ -69,16 +70,18 @@ func TimeAt(p api.Position, events *log.Log, now time.Time) (time.Time, error) {
 
 // base is a state from which entries can be applied. The zero base is the state before the first entry.
 type base struct {
-	dir string
+	dir string // of its checkpoint; "" is the zero base
 	fsm.Position
 }
 
 // bases returns the states that the log of the source reaches, the oldest first.
 func (s *Source) bases() (list []base, err error) {
+	// The log is whole, so the state can be made from nothing.
 	if s.First == 1 {
 		list = append(list, base{})
 	}
 	for _, k := range s.Kept {
+		// Entries are missing after it, or it is ahead of the state, as after a restore.
 		if !statestore.Reaches(s.First, k.Index) || k.Index > s.Machine.Applied() {
 			continue
 		}
@@ -105,6 +108,7 @@ func (s *Source) baseBefore(from time.Time) (base, error) {
 	case from.IsZero():
 		return list[0], nil
 	}
+	// The newest has the fewest entries to apply. Its own entry may have the time from, so it has to be older.
 	for i := len(list) - 1; i >= 0; i-- {
 		if list[i].Index == 0 || list[i].Time.Before(from) {
 			return list[i], nil
@@ -115,8 +119,8 @@ func (s *Source) baseBefore(from time.Time) (base, error) {
 
 // Gathered is an incident that was found and is not written yet. Nobody else needs its files to stay.
 type Gathered struct {
-	dir  string
-	meta snapshots.Meta
+	dir  string         // the scratch folder: the files of the state and of the entries
+	meta snapshots.Meta // complete once Gather returns
 }
 
 // Gather finds the entries from one replicated time to another, both included, and the state before them. The zero time
@@ -128,6 +132,7 @@ func Gather(ctx context.Context, scratch string, s Source, from, to time.Time) (
 			fmt.Sprintf("the slice ends at %s, before it begins at %s", timeText(to), timeText(from)),
 			"exchange from and to")
 	}
+	// Where the slice begins decides from which state it can be replayed.
 	b, err := s.baseBefore(from)
 	if err != nil {
 		return nil, err
@@ -141,6 +146,7 @@ func Gather(ctx context.Context, scratch string, s Source, from, to time.Time) (
 			err = errors.Join(err, g.Close())
 		}
 	}()
+	// Links, so that the checkpoint may be removed while the incident is written.
 	if b.dir != "" {
 		if err := linkFiles(b.dir, scratch); err != nil {
 			return nil, fmt.Errorf("gather an incident: %w", err)
@@ -148,6 +154,7 @@ func Gather(ctx context.Context, scratch string, s Source, from, to time.Time) (
 	}
 	// The state before the first entry has no cluster yet.
 	g.meta.ClusterID = s.Machine.ClusterID()
+	// writeEntries adds what it finds.
 	g.meta.Slice = &snapshots.Slice{Version: snapshots.SliceVersion, From: from, To: b.Time, FirstOffset: b.Last}
 	return g, s.writeEntries(ctx, filepath.Join(scratch, snapshots.EntriesFile), b.Index, to, g.meta.Slice)
 }
@@ -166,7 +173,8 @@ func (g *Gathered) Close() error { return os.RemoveAll(g.dir) }
 // timeText is a time as errors show it.
 func timeText(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
 
-// writeEntries writes the entries after an index up to a time, and completes the slice.
+// writeEntries writes the entries after an index up to a time, and completes the slice. It stops at the first entry
+// after the time, or at what the state had applied when it began.
 func (s *Source) writeEntries(
 	ctx context.Context, file string, after uint64, to time.Time, slice *snapshots.Slice,
 ) (err error) {
@@ -176,10 +184,12 @@ func (s *Source) writeEntries(
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	out := bufio.NewWriterSize(f, 256<<10)
+	// A slice without entries ends where it begins.
 	slice.LastIndex = after
 	var encoded []byte
 	for index, end := after+1, s.Machine.Applied(); index <= end; index++ {
 		var l raft.Log
+		// Raft may compact its log meanwhile: a missing entry is an error.
 		err := s.Entry(index, &l)
 		if err == nil {
 			err = ctx.Err()
@@ -194,6 +204,7 @@ func (s *Source) writeEntries(
 		if !to.IsZero() && at.After(to) {
 			break
 		}
+		// Entries of raft's own have no time. They belong to the slice, as indexes have no holes.
 		if !at.IsZero() {
 			slice.To = at
 		}
@@ -218,7 +229,8 @@ func timeOf(l *raft.Log) (time.Time, error) {
 	return f.Time, nil
 }
 
-// linkFiles gives the files of a folder a name in another one, and copies those that cannot have one there.
+// linkFiles gives the files of a folder a name in another one, and copies those that cannot have one there. Files of a
+// checkpoint never change, so a second name is as good as a copy.
 func linkFiles(from, to string) error {
 	entries, err := os.ReadDir(from)
 	for _, e := range entries {

@@ -62,6 +62,7 @@ func (a *FSM) ApplyBatch(entries []*raft.Log) []any {
 	for i, l := range entries {
 		answers[i] = a.Apply(l)
 	}
+	// Once for all of them: whoever waits for an index looks once.
 	a.OnApply()
 	return answers
 }
@@ -84,6 +85,7 @@ func (a *FSM) Apply(l *raft.Log) any {
 	if err != nil {
 		return a.fail(fmt.Errorf("apply %d: %w", l.Index, err))
 	}
+	// Replicated time is that of the entry applied last.
 	a.Clock.Observe(a.machine.Time())
 	if outcome.Diverged {
 		a.OnDiverge(l.Index)
@@ -116,6 +118,7 @@ func decodeConfiguration(raw []byte) (members []fsm.ConfigMember, err error) {
 			err = fmt.Errorf("configuration entry: %v", r)
 		}
 	}()
+	// What is no voter gets no vote, whichever of raft's other suffrages it has.
 	for _, s := range raft.DecodeConfiguration(raw).Servers {
 		members = append(members, fsm.ConfigMember{
 			ID:    string(s.ID),
@@ -186,6 +189,7 @@ func (a *FSM) Restore(source io.ReadCloser) error {
 	if err != nil {
 		return a.fail(fmt.Errorf("restore %s: %w", received.id, err))
 	}
+	// The time of the new state may be before that of the old one.
 	a.Clock.Reset(a.machine.Time())
 	a.OnApply()
 	return nil

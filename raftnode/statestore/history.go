@@ -23,8 +23,8 @@ const (
 
 // Kept is a checkpoint of the state as it was after the entry Index.
 type Kept struct {
-	Dir   string
-	Index uint64
+	Dir   string // of the state's files
+	Index uint64 // of the last entry in it
 }
 
 // History keeps checkpoints of the state as it was, each with the entries of raft's log that follow it: by these the
@@ -33,7 +33,7 @@ type Kept struct {
 // back to it. Its files are links, and take room for as long as the state itself has no use for them any more.
 type History struct {
 	HistoryOptions
-	dir string
+	dir string // holds a folder for each checkpoint, and nothing else of the history
 
 	mu   sync.Mutex // guards the fields below, and is held while folders are made, linked and removed
 	kept []Kept     // ascending
@@ -58,6 +58,7 @@ func OpenHistory(dir string, o HistoryOptions) (*History, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open history: %w", err)
 	}
+	// Those of an earlier run are still good: they are of the same log.
 	kept, err := KeptIn(dir)
 	if err != nil {
 		return nil, err
@@ -117,10 +118,12 @@ func (h *History) look(every time.Duration) error {
 	if err != nil {
 		return err
 	}
+	// First what is of no use, as it takes room. A full disk has no room for any.
 	err = h.remove(func(k Kept) bool { return h.Full() || !Reaches(first, k.Index) })
 	if err != nil || h.Full() || time.Since(h.made) < every || !h.due(first) {
 		return err
 	}
+	// Also if it fails, so that a failing disk is not tried at each look.
 	h.made = time.Now()
 	return h.make()
 }
@@ -128,6 +131,7 @@ func (h *History) look(every time.Duration) error {
 // due reports whether so many entries were applied since the newest checkpoint that the next compaction might leave
 // too few of them. A log that is whole needs none until then.
 func (h *History) due(first uint64) bool {
+	// How many entries were applied since the newest one.
 	since := h.Machine.Applied()
 	switch n := len(h.kept); {
 	case n > 0:
@@ -135,6 +139,7 @@ func (h *History) due(first uint64) bool {
 	case first > 1:
 		return true
 	}
+	// Half of what a compaction leaves: one more checkpoint follows before the log ends after this one.
 	return first != 0 && since >= max(h.Stays()/2, 1)
 }
 
@@ -144,11 +149,13 @@ func (h *History) make() error {
 	if err := h.Machine.Flush(); err != nil {
 		return err
 	}
+	// In a folder that is emptied at a start, and under its name only once it is whole.
 	made := h.Snapshots.folder("kept-")
 	p, err := h.Machine.Checkpoint(made)
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(made))
 	}
+	// The name has the index of the state that was copied, which may be past what due has looked at.
 	k := Kept{filepath.Join(h.dir, folderOf(p.Index)), p.Index}
 	if err := os.Rename(made, k.Dir); err != nil {
 		return errors.Join(err, os.RemoveAll(made))
@@ -157,7 +164,8 @@ func (h *History) make() error {
 	return nil
 }
 
-// remove removes the checkpoints that are of no use.
+// remove removes the checkpoints that are of no use. One that cannot be removed is forgotten until the next start. The
+// caller holds mu.
 func (h *History) remove(useless func(Kept) bool) (err error) {
 	h.kept = slices.DeleteFunc(h.kept, func(k Kept) bool {
 		if !useless(k) {
@@ -169,7 +177,8 @@ func (h *History) remove(useless func(Kept) bool) (err error) {
 	return err
 }
 
-// With calls do with the checkpoints, the oldest first. None is removed before it returns.
+// With calls do with the checkpoints, the oldest first. None is removed before it returns, and none is made. do
+// must not keep the list.
 func (h *History) With(do func([]Kept) error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

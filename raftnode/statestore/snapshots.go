@@ -34,11 +34,11 @@ const KeyInstalled = "InstalledSnapshot"
 // raft.RecoverCluster would hand a new configuration to Create alone and lose it
 // here; Recover does that work in its place.
 type Snapshots struct {
-	machine *fsm.Machine
-	views   Views
-	stable  raft.StableStore
-	dir     string // for snapshots being received and for checkpoints being sent
-	nodeID  string
+	machine *fsm.Machine     // the state
+	views   Views            // what is folded beside it
+	stable  raft.StableStore // has KeyInstalled
+	dir     string           // for snapshots being received and for checkpoints being sent
+	nodeID  string           // who made a snapshot
 	logger  hclog.Logger
 
 	number  atomic.Uint64            // of the newest folder in dir
@@ -65,6 +65,7 @@ func OpenSnapshots(
 	}
 	s := &Snapshots{machine: m, views: v, stable: stable, dir: dir, nodeID: nodeID, logger: logger,
 		making: make(chan struct{}, 1)}
+	// The log may begin after this entry, so its term is kept here.
 	p := m.Position()
 	s.base.Store(&raft.Log{Index: p.Index, Term: p.Term, Type: raft.LogNoop})
 	return s, s.persist()
@@ -98,6 +99,7 @@ func (s *Snapshots) persist() error {
 
 // List implements raft.SnapshotStore: it returns the state itself, or nothing while the state is empty.
 func (s *Snapshots) List() ([]*raft.SnapshotMeta, error) {
+	// An empty state is nothing that raft could begin with.
 	p := s.machine.Position()
 	if p.Index == 0 {
 		return nil, nil
@@ -151,7 +153,8 @@ type outgoing struct {
 // NewFolder returns the path of a folder that nobody else makes. What is left in it is removed when the node is opened.
 func (s *Snapshots) NewFolder() string { return s.folder("incident-") }
 
-// folder returns the path of a new folder in dir; kind is "in-" or "out-".
+// folder returns the path of a new folder in dir, which is not made yet. kind begins its name: "in-" for what is
+// received, "out-" for what is sent, "kept-" for the history and "incident-" for an incident.
 func (s *Snapshots) folder(kind string) string {
 	return filepath.Join(s.dir, kind+strconv.FormatUint(s.number.Add(1), 10))
 }
@@ -160,6 +163,7 @@ func (s *Snapshots) folder(kind string) string {
 func (s *Snapshots) Freeze() (dir string, p fsm.Position, meta snapshots.Meta, err error) {
 	dir = s.folder("out-")
 	folded := viewsOf(dir)
+	// The views first, as they may have less than the state and never less than it has trimmed.
 	made, err := s.views.Checkpoint(folded, func() error {
 		p, err = s.machine.Checkpoint(dir)
 		return err
@@ -196,6 +200,7 @@ func (s *Snapshots) tryCheckpoint() (*outgoing, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Raft announces the size before the first byte.
 	size, err := snapshots.Size(dir, meta)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
@@ -215,12 +220,14 @@ func stream(dir string, p fsm.Position, meta snapshots.Meta, size int64) *outgoi
 	ctx, cancel := context.WithCancel(context.Background())
 	r, w := io.Pipe()
 	out := &outgoing{PipeReader: r, dir: dir, position: p, size: size, cancel: cancel}
+	// The reader learns of an error of the writer with its next read.
 	out.done.Go(func() { w.CloseWithError(snapshots.Write(ctx, w, dir, meta)) })
 	return out
 }
 
 // Close ends the stream and removes the checkpoint.
 func (o *outgoing) Close() error {
+	// The writer may be in a read of the disk or in the pipe: both end, and only then the folder may go.
 	o.cancel()
 	err := o.PipeReader.Close()
 	o.done.Wait()
@@ -260,6 +267,7 @@ func (r *receivedSnapshot) remove() error {
 	return errors.Join(os.RemoveAll(r.dir), os.RemoveAll(viewsOf(r.dir)))
 }
 
+// raftMeta describes it as the leader has announced it.
 func (r *receivedSnapshot) raftMeta() *raft.SnapshotMeta {
 	return &raft.SnapshotMeta{Version: raft.SnapshotVersionMax, ID: r.id, Index: r.meta.Index, Term: r.meta.Term,
 		Configuration: r.configuration, ConfigurationIndex: r.configurationIndex}
@@ -279,6 +287,7 @@ func (s *Snapshots) swap(r *receivedSnapshot) error {
 	if err := s.stable.SetUint64([]byte(KeyInstalled), r.meta.Index); err != nil {
 		return err
 	}
+	// The views come along: what the new state has trimmed can be folded nowhere else.
 	if err := s.views.Swap(r.views, func() error { return s.machine.Swap(r.dir) }); err != nil {
 		return err
 	}
@@ -293,6 +302,7 @@ func (s *Snapshots) swap(r *receivedSnapshot) error {
 // release forgets a received snapshot and removes what is left of its folder.
 func (s *Snapshots) release(r *receivedSnapshot) error {
 	s.mu.Lock()
+	// Another one may have been received since.
 	if s.received == r {
 		s.received = nil
 	}
@@ -391,6 +401,7 @@ func (k *sink) check() error {
 		return fmt.Errorf("%w: announced as %d of term %d, holds %d of term %d",
 			snapshots.ErrCorrupt, k.index, k.term, p.Index, p.Term)
 	}
+	// A node without a cluster takes that of its first snapshot.
 	if own := k.store.machine.ClusterID(); own != "" && own != p.ClusterID {
 		return fmt.Errorf("%w: it is of %s, this node of %s", ErrOtherCluster, p.ClusterID, own)
 	}
@@ -403,6 +414,7 @@ func (k *sink) Cancel() error {
 		return nil
 	}
 	k.closed = true
+	// What was unpacked so far is of no use.
 	k.pipe.CloseWithError(errors.New("cancelled"))
 	k.done.Wait()
 	return os.RemoveAll(k.dir)

@@ -16,14 +16,15 @@ type Views interface {
 	Swap(dir string, state func() error) error
 }
 
-// viewsPrefix begins the names of the files of views in a snapshot. No file of the state's own begins with it, and a
-// snapshot has them only if a view is defined: nodes that do not know views never get one.
+// viewsPrefix begins the names of the files of views in a snapshot. No file of the state's own begins with it. A
+// snapshot has them only in a cluster whose members all know views: nodes that do not know them never get one.
 const viewsPrefix = "views-"
 
 // viewsOf is the folder of the views beside that of a state.
 func viewsOf(dir string) string { return dir + ".views" }
 
-// joinViews moves the files of the views into the folder of their state.
+// joinViews moves the files of the views into the folder of their state. The folder of the views goes. Names in it are
+// flat.
 func joinViews(dir string) error {
 	from := viewsOf(dir)
 	entries, err := os.ReadDir(from)
@@ -37,7 +38,7 @@ func joinViews(dir string) error {
 }
 
 // SplitViews moves the files of the views out of the folder of a snapshot that was received, into a folder beside it,
-// which it returns; "" if there are none.
+// which it returns; "" if there are none. It is the reverse of joinViews, after all files were verified.
 func SplitViews(dir string) (views string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -48,6 +49,7 @@ func SplitViews(dir string) (views string, err error) {
 		if !ofViews {
 			continue
 		}
+		// A snapshot without views makes no folder for them.
 		if views == "" {
 			views = viewsOf(dir)
 			if err := os.Mkdir(views, 0o700); err != nil {

@@ -13,7 +13,8 @@ import (
 // ErrNoCoordinator is wrapped by errors about a name that is no coordinator's of the registry.
 var ErrNoCoordinator = errors.New("the registry has no such coordinator")
 
-// FindCoordinator returns the registry's entry of a coordinator, given by its name, its class or its module's file.
+// FindCoordinator returns the registry's entry of a coordinator, given by its name, its class or its module's file. The
+// error of a name that is none lists those that there are.
 func FindCoordinator(c *event.Catalogue, spelt string) (event.Coordinator, error) {
 	names := newComponents(Declared(c))
 	// As in every report, so that both mean the same component.
@@ -29,10 +30,10 @@ func FindCoordinator(c *event.Catalogue, spelt string) (event.Coordinator, error
 // subscriptions of clients that registered as the coordinator, or under a subscription's or cursor's name that is the
 // coordinator's, and the events in the log whose source it is.
 type CoordinatorReport struct {
-	Name  string `json:"name"`
-	Class string `json:"class,omitempty"`
-	File  string `json:"file,omitempty"`
-	Layer int    `json:"layer,omitempty"`
+	Name  string `json:"name"`            // as in the registry
+	Class string `json:"class,omitempty"` // of the program
+	File  string `json:"file,omitempty"`  // of its module
+	Layer int    `json:"layer,omitempty"` // of the registry; 0 if it names none
 	// Listed reports whether the registry lists what it subscribes to. Without a list nothing is missing.
 	Listed  bool     `json:"listed"`
 	Clients []string `json:"clients"` // the ids of those that registered as the coordinator
@@ -41,7 +42,7 @@ type CoordinatorReport struct {
 	Subscriptions []DeclaredWire           `json:"subscriptions"` // by type
 	Emissions     []DeclaredWire           `json:"emissions"`
 	Drift         map[CoordinatorDrift]int `json:"drift"` // how many of each kind
-	Scope         Scope                    `json:"scope"`
+	Scope         Scope                    `json:"scope"` // what Live and Events are taken from
 }
 
 // DeclaredWire is one type that a coordinator subscribes to, or emits, as it is declared or live.
@@ -71,7 +72,7 @@ func CoordinatorDrifts() []CoordinatorDrift {
 	return []CoordinatorDrift{Missing, Undeclared, Silent, Unlisted}
 }
 
-// CompareCoordinator returns the report of a coordinator, given by any spelling.
+// CompareCoordinator returns the report of a coordinator, given by any spelling. The only error is FindCoordinator's.
 func CompareCoordinator(c *event.Catalogue, spelt string, e Evidence) (*CoordinatorReport, error) {
 	entry, err := FindCoordinator(c, spelt)
 	if err != nil {
@@ -100,6 +101,7 @@ func CompareCoordinator(c *event.Catalogue, spelt string, e Evidence) (*Coordina
 	for _, t := range entry.SubscribedEvents {
 		at(subscriptions, t).Declared = true
 	}
+	// A document names components in its own ways; emitters has resolved them.
 	for _, w := range d.emitters(names) {
 		if w.Component == entry.Name {
 			at(emissions, w.event).Declared = true
@@ -133,6 +135,7 @@ func CompareCoordinator(c *event.Catalogue, spelt string, e Evidence) (*Coordina
 		return name == entry.Name
 	})
 
+	// Each side is judged by itself.
 	r.Subscriptions = r.judge(subscriptions, func(w *DeclaredWire) CoordinatorDrift {
 		switch {
 		// Without a list nothing can be missing from it; with everything, nothing can be.
@@ -156,7 +159,8 @@ func CompareCoordinator(c *event.Catalogue, spelt string, e Evidence) (*Coordina
 	return r, nil
 }
 
-// judge sets and counts the drift of each wire, and returns the wires by type.
+// judge sets and counts the drift of each wire, and returns the wires by type. drift returns "" for a wire that is
+// declared and live, or is of no matter.
 func (r *CoordinatorReport) judge(
 	side map[event.Type]*DeclaredWire, drift func(*DeclaredWire) CoordinatorDrift,
 ) []DeclaredWire {

@@ -117,7 +117,8 @@ func (d *Declarations) emitters(names components) (list []wire) {
 }
 
 // subscribers returns the declared subscribers. Those in the platform's definitions are left out: one that is not
-// in the lists and tables below either was copied from a finding.
+// in the lists and tables below either was copied from a finding. As of emitters, two documents that say the same give
+// two wires.
 func (d *Declarations) subscribers(names components) (list []wire) {
 	// add leaves out cells that name no particular component.
 	add := func(t event.Type, component string, basis Basis, pattern string) {

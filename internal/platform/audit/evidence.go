@@ -14,11 +14,11 @@ import (
 // It can show that a declared wire is in use, and that an undeclared one exists. It cannot show that a wire is
 // missing: an event may just not have happened.
 type Evidence struct {
-	Scope         Scope
-	Seen          []Seen
-	Subscriptions []Subscription
+	Scope         Scope               // which part of the log Seen counts
+	Seen          []Seen              // by type and source
+	Subscriptions []Subscription      // of cursors and clients
 	Coordinators  map[string][]string // ids of registered clients, by the coordinator that they registered as
-	Sources       Sources
+	Sources       Sources             // what source files show, if the caller has sent it
 }
 
 // Sources is what source files show: who emits what and who subscribes to it. It is the body of POST /v1/audit.
@@ -29,9 +29,9 @@ type Sources struct {
 
 // SourceUse is a type, as it is written or a pattern of a subscriber, in lines of a file.
 type SourceUse struct {
-	Type  string `json:"type"`
-	File  string `json:"file"`
-	Lines []int  `json:"lines"`
+	Type  string `json:"type"`  // as it is written; a pattern only of a subscriber
+	File  string `json:"file"`  // below the folder that was scanned
+	Lines []int  `json:"lines"` // from 1
 }
 
 // places returns the lines as file:line.
@@ -111,7 +111,7 @@ func (e *Evidence) emitters(c *event.Catalogue, types []*event.Definition, names
 	return list
 }
 
-// subscriptions returns the live ones and those that sources show.
+// subscriptions returns the live ones and those that sources show. The evidence stays as it is.
 func (e *Evidence) subscriptions() []Subscription {
 	list := slices.Clone(e.Subscriptions)
 	for _, u := range e.Sources.Subscribers {
@@ -128,7 +128,7 @@ type listener struct {
 	spelt   map[event.Type]string // how it spells the types that it names
 }
 
-// listen resolves the subscriptions.
+// listen resolves the subscriptions. Each filter is compiled once, for all types that it is asked about.
 func (e *Evidence) listen(c *event.Catalogue) (list []listener) {
 	for _, s := range e.subscriptions() {
 		s.Name = printable(s.Name)

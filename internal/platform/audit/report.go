@@ -32,8 +32,8 @@ type Entry struct {
 	Class       Class      `json:"class"`
 	Status      string     `json:"status,omitempty"` // as in the catalogue; "" for a name that is in none
 	Category    string     `json:"category,omitempty"`
-	Emitters    []Wire     `json:"emitters"`
-	Subscribers []Wire     `json:"subscribers"`
+	Emitters    []Wire     `json:"emitters"`           // one for each component and basis
+	Subscribers []Wire     `json:"subscribers"`        // likewise
 	Reserved    bool       `json:"reserved,omitempty"` // only the cluster can emit it
 	Critical    bool       `json:"critical,omitempty"` // its subscriptions must not be missing
 	AliasOf     event.Type `json:"alias_of,omitempty"` // the type of an alias
@@ -69,6 +69,7 @@ func Live(c *event.Catalogue, e Evidence) *Report {
 	b := newBook(Declared(c))
 	b.declared.Handlers = nil // the drift would name its patterns
 	b.observe(c, e)
+	// Names that nothing in the cluster shows are the documents' alone.
 	maps.DeleteFunc(b.entries, func(_ event.Type, entry *Entry) bool { return !entry.live() })
 	b.classify()
 	r := b.report()
@@ -95,9 +96,9 @@ func (e *Entry) live() bool {
 
 // book collects what is known about every name while a report is computed.
 type book struct {
-	declared *Declarations
-	names    components
-	entries  map[event.Type]*Entry
+	declared *Declarations         // what documents say
+	names    components            // resolves spellings, and remembers them for the drift
+	entries  map[event.Type]*Entry // by canonical name
 	// subscriptions to everything
 	catchAll []string
 	// for the drift
@@ -203,7 +204,8 @@ func (b *book) entry(name event.Type) *Entry {
 	return e
 }
 
-// addWires adds wires to one side of the entries: their emitters or their subscribers.
+// addWires adds wires to one side of the entries: their emitters or their subscribers. side returns the list of an
+// entry that they are for.
 func (b *book) addWires(list []wire, side func(*Entry) *[]Wire) {
 	// Wires with one type first, since they may add names, which patterns match too.
 	for _, w := range list {

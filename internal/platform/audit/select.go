@@ -22,7 +22,8 @@ var (
 	ErrNoComponent = errors.New("no such component emits or listens")
 )
 
-// ParseLists reads a comma separated list of names; "" is none.
+// ParseLists reads a comma separated list of names; "" is none. A name that is no list is an error that wraps
+// ErrNoList.
 func ParseLists(text string) (names []string, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		// Empty parts, as in a list that ends with a comma, are skipped.
@@ -53,7 +54,7 @@ func classOfList(name string) Class {
 }
 
 // Only returns the report with only the named lists, or with all if none is named. The totals remain those of the
-// whole.
+// whole. The names are those of Lists.
 func (r *Report) Only(lists []string) *Report {
 	if len(lists) == 0 {
 		return r
@@ -71,6 +72,7 @@ func (r *Report) Only(lists []string) *Report {
 	out.Findings = slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool {
 		return !slices.ContainsFunc(lists, f.in)
 	})
+	// The tally counts findings, so it goes with them.
 	if !has("findings", "contradicted", "unmapped") {
 		out.Tally = []Tally{}
 	}
@@ -104,7 +106,7 @@ func (f Finding) in(list string) bool {
 }
 
 // About returns the part of the report that concerns one component, given by any of its spellings in any case. The
-// totals remain those of the whole.
+// totals remain those of the whole. An error wraps ErrNoComponent.
 func (r *Report) About(component string) (*Report, error) {
 	// Nothing is guessed: a component that no declaration and no evidence names is an error.
 	name := r.find(component)
@@ -117,6 +119,7 @@ func (r *Report) About(component string) (*Report, error) {
 		wired := hasComponent(e.Emitters, name) || hasComponent(e.Subscribers, name)
 		return !wired && !slices.Contains(e.Unbacked, name)
 	})
+	// What is counted of the component stays as in the whole.
 	out.Components = slices.DeleteFunc(slices.Clone(r.Components), func(c Component) bool { return c.Name != name })
 	// Findings and drift also concern it if they are about one of its types.
 	out.Findings = slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool {
@@ -132,7 +135,8 @@ func (r *Report) About(component string) (*Report, error) {
 	return &out, nil
 }
 
-// find returns the name of the component with a spelling, "" if there is none.
+// find returns the name of the component with a spelling, "" if there is none. The ways of spelling are tried from the
+// most specific to the least.
 func (r *Report) find(spelt string) string {
 	// By its file, which is the most specific.
 	module := moduleOf(spelt)

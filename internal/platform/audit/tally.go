@@ -10,9 +10,9 @@ import (
 
 // Component is a coordinator, module or class, with the number of types that it is wired to.
 type Component struct {
-	Name      string `json:"name"`
+	Name      string `json:"name"`            // the one name of all its spellings
 	Class     string `json:"class,omitempty"` // of a coordinator
-	File      string `json:"file,omitempty"`
+	File      string `json:"file,omitempty"`  // of its module
 	Layer     int    `json:"layer,omitempty"` // 0 if it is not in the registry
 	LayerName string `json:"layer_name,omitempty"`
 	Pattern   string `json:"pattern,omitempty"`  // how the registry brings it up
@@ -21,20 +21,20 @@ type Component struct {
 	Named     int    `json:"named"`              // types that it subscribes to by name
 	Matched   int    `json:"matched"`            // types that it subscribes to only by pattern or category
 	Dead      int    `json:"dead"`               // of both, the types that nobody emits
-	Emits     int    `json:"emits"`
-	Orphans   int    `json:"orphans"` // of those, the types that nobody subscribes to
+	Emits     int    `json:"emits"`              // types that it emits
+	Orphans   int    `json:"orphans"`            // of those, the types that nobody subscribes to
 }
 
 // Layer is a layer of the registry.
 // Types are counted once a layer, so the sums of layers may exceed the number of types.
 type Layer struct {
 	Layer        int    `json:"layer"`
-	Name         string `json:"name"`
-	Coordinators int    `json:"coordinators"`
-	Subscribed   int    `json:"subscribed"` // types that one of them subscribes to
-	Dead         int    `json:"dead"`
-	Emitted      int    `json:"emitted"` // types that one of them emits
-	Orphans      int    `json:"orphans"`
+	Name         string `json:"name"`         // of the layer
+	Coordinators int    `json:"coordinators"` // how many the registry has in it
+	Subscribed   int    `json:"subscribed"`   // types that one of them subscribes to
+	Dead         int    `json:"dead"`         // of those, the types that nobody emits
+	Emitted      int    `json:"emitted"`      // types that one of them emits
+	Orphans      int    `json:"orphans"`      // of those, the types that nobody subscribes to
 }
 
 // Category is a category of the catalogue with its types by class. Names without a category are under "".
@@ -44,6 +44,7 @@ type Category struct {
 }
 
 // components returns the coordinators in the order of the registry, then all others that emit or subscribe, by name.
+// types are those of the report. One that has several wires to a component counts once.
 func (b *book) components(types []Entry) []Component {
 	var list []Component
 	// The place of a component in list.
@@ -127,7 +128,7 @@ func one(is bool) int {
 }
 
 // layersOf counts coordinators and types by layer. A type counts once for each layer, however many coordinators use
-// it.
+// it. Components that are not in the registry are in no layer.
 func layersOf(registry []event.Coordinator, types []Entry) []Layer {
 	// The layers of the registry, and the layer of each coordinator.
 	layers, of := map[int]*Layer{}, map[string]int{}

@@ -28,7 +28,7 @@ const (
 // ErrFormat is wrapped by errors about the name of a format.
 var ErrFormat = errors.New("there is no such format")
 
-// ParseFormat reads the name of a format; "" is Text.
+// ParseFormat reads the name of a format; "" is Text. An error wraps ErrFormat.
 func ParseFormat(name string) (Format, error) {
 	switch f := Format(name); f {
 	case "":
@@ -39,7 +39,7 @@ func ParseFormat(name string) (Format, error) {
 	return "", fmt.Errorf("audit: %q: %w; use text, json, dot or mermaid", name, ErrFormat)
 }
 
-// Write writes the report.
+// Write writes the report. Equal reports give equal bytes. An error is one of w, or wraps ErrFormat.
 func (r *Report) Write(w io.Writer, f Format) error {
 	// Graphs are written without checking each line: the flush at the end returns the first error.
 	out := bufio.NewWriter(w)
@@ -66,16 +66,16 @@ func (r *Report) Write(w io.Writer, f Format) error {
 
 // Section is a table of a report for people, under a title.
 type Section struct {
-	Title  string
+	Title  string   // one line
 	Header []string // nil is none
-	Rows   [][]any
+	Rows   [][]any  // cells are printed as fmt.Print does
 }
 
 // page collects sections.
 type page struct{ sections []Section }
 
 // section adds rows under a title and a header. Without rows it adds nothing: a title over nothing would only be read
-// and skipped.
+// and skipped. The header has its columns between tabs; "" is none.
 func (p *page) section(title, header string, rows [][]any) {
 	if len(rows) == 0 {
 		return
@@ -87,7 +87,7 @@ func (p *page) section(title, header string, rows [][]any) {
 	p.sections = append(p.sections, s)
 }
 
-// write prints the section as columns of its own width.
+// write prints the section as columns of its own width. It cannot fail, as it prints into memory.
 func (s Section) write(b *bytes.Buffer) {
 	// A blank line before each section, the first one included.
 	fmt.Fprintf(b, "\n%s\n", s.Title)
@@ -135,7 +135,8 @@ func (r *Report) ClassTotals() Section {
 	return s
 }
 
-// Sections returns the report for people: totals, a section for each class, and what spans classes.
+// Sections returns the report for people: totals, a section for each class, and what spans classes. A class without
+// names has no section.
 func (r *Report) Sections() []Section {
 	p := &page{sections: []Section{r.ClassTotals()}}
 	// One section for each class, in the order of what needs attention.
@@ -209,7 +210,7 @@ func (r *Report) ScopeText() string {
 	return words
 }
 
-// rows returns a row for each name of a class.
+// rows returns a row for each name of a class. They are in the order of the report, by name.
 func (r *Report) rows(c Class, row func(Entry) []any) (rows [][]any) {
 	for _, e := range r.Types {
 		if e.Class == c {

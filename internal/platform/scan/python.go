@@ -16,32 +16,36 @@ const (
 	mark             // any other character
 )
 
-// token is a part of a Python file. Comments and white space are none, and a number is a word.
+// token is a part of a Python file. Comments and white space are none, and a number is a word. Columns and indentation
+// are not kept: calls do not depend on them.
 type token struct {
-	kind kind
+	kind kind   // see the constants
 	text string // of a string its content, "" where computed
-	line int
+	line int    // where it begins, from 1
 	// computed says of a string that its content depends on the run: an f-string with fields, bytes, or escapes.
 	computed bool
 	// closes is how many tokens after an opening bracket the closing one is; 0 where there is none.
 	closes int
 }
 
+// errUnterminated is the error of a file that ends within a string, or has a line break in one that may have none.
 var errUnterminated = errors.New("a string does not end")
 
 // maxNesting bounds f-strings in the fields of f-strings.
 const maxNesting = 64
 
-// lexer cuts a Python file into tokens. It never runs or evaluates anything.
+// lexer cuts a Python file into tokens. It never runs or evaluates anything. The file is cut as bytes; those of a rune
+// above ASCII are all parts of words.
 type lexer struct {
-	src    string
-	at     int
-	line   int
-	tokens []token
+	src    string  // valid UTF-8
+	at     int     // of the next byte
+	line   int     // that at is in, from 1
+	tokens []token // so far
 }
 
 // tokensOf returns the tokens of a Python file.
 func tokensOf(src string) ([]token, error) {
+	// Python's default encoding. A file in another declares it, and is broken here.
 	if !utf8.ValidString(src) {
 		return nil, errors.New("not UTF-8")
 	}
@@ -58,9 +62,11 @@ func tokensOf(src string) ([]token, error) {
 func (l *lexer) next() error {
 	c := l.src[l.at]
 	switch {
+	// Lines are counted wherever one ends, also in strings.
 	case c == '\n':
 		l.line++
 		l.at++
+	// A comment ends before its line break.
 	case c == '#':
 		if end := strings.IndexByte(l.src[l.at:], '\n'); end >= 0 {
 			l.at += end
@@ -82,6 +88,7 @@ func (l *lexer) next() error {
 		l.tokens = append(l.tokens, token{kind: word, text: name, line: l.line})
 	case c == ' ' || c == '\t' || c == '\r' || c == '\f' || c == '\\':
 		l.at++ // a backslash outside of a string continues the line
+	// Every other character is a mark of its own: == is two.
 	default:
 		l.tokens = append(l.tokens, token{kind: mark, text: string(c), line: l.line})
 		l.at++
@@ -94,28 +101,32 @@ func isWord(c byte) bool {
 	return c == '_' || c >= utf8.RuneSelf || ('0' <= c && c <= '9') || ('a' <= c|0x20 && c|0x20 <= 'z')
 }
 
-// isPrefix reports whether a name is the prefix of a string literal.
+// isPrefix reports whether a name is the prefix of a string literal. r raw, b bytes, u text, f formatted, t a template;
+// in either case, up to two of them.
 func isPrefix(name string) bool {
 	return len(name) <= 2 && strings.Trim(strings.ToLower(name), "rbuft") == ""
 }
 
-// str reads a string literal whose prefix was read.
+// str reads a string literal whose prefix was read. The string is one token.
 func (l *lexer) str(prefix string) error {
 	begin := token{kind: text, line: l.line}
 	content, computed, err := l.literal(prefix, 0)
 	if err != nil {
 		return fmt.Errorf("line %d: %w", begin.line, err)
 	}
+	// Bytes are no text, so they name no type.
 	begin.text, begin.computed = content, computed || strings.ContainsRune(prefix, 'b')
 	l.tokens = append(l.tokens, begin)
 	return nil
 }
 
-// literal reads a string from its opening quote to after the closing one.
+// literal reads a string from its opening quote to after the closing one. depth is in how many fields of f-strings it
+// is. The content is as it is written, and is only of use if it is not computed.
 func (l *lexer) literal(prefix string, depth int) (content string, computed bool, err error) {
 	if depth > maxNesting {
 		return "", false, errors.New("strings are nested too deep")
 	}
+	// Three quotes begin a string over several lines. The same three end it.
 	quote := l.src[l.at : l.at+1]
 	if triple := strings.Repeat(quote, 3); strings.HasPrefix(l.src[l.at:], triple) {
 		quote = triple
@@ -130,6 +141,7 @@ func (l *lexer) literal(prefix string, depth int) (content string, computed bool
 			content = l.src[begin:l.at]
 			l.at += len(quote)
 			return content, computed, nil
+		// Only a string in three quotes goes over lines.
 		case c == '\n' && len(quote) == 1:
 			return "", false, errUnterminated
 		case c == '\n':
@@ -163,7 +175,9 @@ func (l *lexer) literal(prefix string, depth int) (content string, computed bool
 }
 
 // field reads the field of an f-string, which may have strings of its own, but none in its format after the colon.
+// quote is that of the string around it: only within three quotes a line may end.
 func (l *lexer) field(quote string, depth int) error {
+	// open counts brackets of any kind; format says that the colon was read.
 	open, format := 0, false
 	for l.at < len(l.src) {
 		switch c := l.src[l.at]; {
@@ -173,6 +187,7 @@ func (l *lexer) field(quote string, depth int) error {
 		case c == '}' || c == ')' || c == ']':
 			open--
 			l.at++
+			// The bracket that began the field.
 			if open <= 0 {
 				return nil
 			}
@@ -182,6 +197,8 @@ func (l *lexer) field(quote string, depth int) error {
 			}
 			l.line++
 			l.at++
+		// A string within the expression may have the same quotes as the one around it. In the format a quote is a
+		// character, unless a field is nested there.
 		case (c == '"' || c == '\'') && (!format || open > 1):
 			if _, _, err := l.literal("", depth+1); err != nil {
 				return err
@@ -196,14 +213,19 @@ func (l *lexer) field(quote string, depth int) error {
 
 // callees whose first argument, or one of typeNames, is a type.
 var (
+	// Methods and classes of the platform's buses and of the client.
 	publishes  = set("publish", "publish_soon", "publish_sync", "publish_async", "publish_cross_process", "DataEvent")
 	maybeEmits = set("emit", "emit_event", "call") // names that much else has: see looksLikeType
+	// Their first argument is the type or pattern.
 	subscribes = set("subscribe", "subscribe_async", "subscribe_with_retry")
-	reads      = set("cursor", "group", "tail", "create_cursor", "create_group")
-	enums      = set("DataEventType", "EventType", "CrossProcessEventType")
-	typeNames  = set("type", "event_type", "event")
+	// Methods of ringlog's client, whose types are a keyword argument.
+	reads = set("cursor", "group", "tail", "create_cursor", "create_group")
+	// Classes whose members are types.
+	enums     = set("DataEventType", "EventType", "CrossProcessEventType")
+	typeNames = set("type", "event_type", "event")
 )
 
+// set returns a set of names.
 func set(names ...string) map[string]bool {
 	m := map[string]bool{}
 	for _, n := range names {
@@ -214,19 +236,22 @@ func set(names ...string) map[string]bool {
 
 // argument is one argument of a call.
 type argument struct {
-	name   string // of a keyword argument
-	tokens []token
+	name   string  // of a keyword argument
+	tokens []token // of its value, at least one
 }
 
-// python finds what a Python file emits and subscribes to.
+// python finds what a Python file emits and subscribes to. Every name before an opening bracket is a call, unless it is
+// defined there.
 func (f *file) python(src string) error {
 	tokens, err := tokensOf(src)
 	if err != nil {
 		return err
 	}
+	// From here on a call's end is found without counting brackets again.
 	closeBrackets(tokens)
 	for i := 0; i+1 < len(tokens); i++ {
 		name := tokens[i]
+		// A bracket that never closes is not judged.
 		if name.kind != word || !tokens[i+1].is("(") || tokens[i+1].closes == 0 {
 			continue
 		}
@@ -234,6 +259,7 @@ func (f *file) python(src string) error {
 		if i > 0 && tokens[i-1].kind == word && (tokens[i-1].text == "def" || tokens[i-1].text == "class") {
 			continue
 		}
+		// Arguments are cut only for the calls that are of interest.
 		f.pythonCall(name, func() []argument { return arguments(tokens[i+1:]) })
 	}
 	return nil
@@ -242,11 +268,13 @@ func (f *file) python(src string) error {
 // is reports whether a token is a mark.
 func (t token) is(text string) bool { return t.kind == mark && t.text == text }
 
-// closeBrackets finds where each opening bracket closes.
+// closeBrackets finds where each opening bracket closes. Kinds of brackets are not told apart: in a file that Python
+// can read they match.
 func closeBrackets(tokens []token) {
 	var open []int
 	for i, t := range tokens {
 		switch {
+		// A bracket in a string is none.
 		case t.kind != mark:
 		case strings.Contains("([{", t.text):
 			open = append(open, i)
@@ -258,13 +286,16 @@ func closeBrackets(tokens []token) {
 	}
 }
 
-// arguments returns what is between the bracket that is the first token and its end, cut at commas.
+// arguments returns what is between the bracket that is the first token and its end, cut at commas. Brackets within are
+// skipped, so their commas do not count.
 func arguments(tokens []token) (list []argument) {
 	end, begin := tokens[0].closes, 1
 	for i := begin; i <= end; i++ {
 		if i == end || tokens[i].is(",") {
+			// A trailing comma leaves an empty part.
 			if part := tokens[begin:i]; len(part) > 0 {
 				a := argument{tokens: part}
+				// name=value, and not a comparison.
 				if len(part) > 2 && part[0].kind == word && part[1].is("=") && !part[2].is("=") {
 					a.name, a.tokens = part[0].text, part[2:]
 				}
@@ -278,10 +309,11 @@ func arguments(tokens []token) (list []argument) {
 	return list
 }
 
-// pythonCall judges one call.
+// pythonCall judges one call. The name alone decides, of a function or of a method of anything.
 func (f *file) pythonCall(callee token, args func() []argument) {
 	switch name := callee.text; {
 	case publishes[name] || maybeEmits[name]:
+		// The type is the first argument or has one of the names.
 		for i, a := range args() {
 			if (a.name == "" && i == 0) || typeNames[a.name] {
 				f.pythonType(Emitter, a.tokens, callee.line, maybeEmits[name])
@@ -313,6 +345,7 @@ func (f *file) pythonTypes(tokens []token, line int) {
 		f.pythonType(Subscriber, tokens, line, false)
 		return
 	}
+	// The first bracket closes before the end: the value is an expression of several lists.
 	if tokens[0].closes != len(tokens)-1 {
 		f.dynamic(Subscriber, line) // such as a sum of lists
 		return
@@ -322,21 +355,26 @@ func (f *file) pythonTypes(tokens []token, line int) {
 	}
 }
 
-// pythonType reads an expression that is a type; literal says that any other expression is not.
+// pythonType reads an expression that is a type; literal says that any other expression is not. line is that of the
+// call, for places whose type is not written there.
 func (f *file) pythonType(role Role, tokens []token, line int, literal bool) {
 	first := tokens[0]
 	last := tokens[len(tokens)-1]
+	// An enum member's .value is the member.
 	if len(tokens) > 2 && last.kind == word && last.text == "value" && tokens[len(tokens)-2].is(".") {
 		tokens = tokens[:len(tokens)-2]
 		last = tokens[len(tokens)-1]
 	}
 	switch {
+	// A text by itself.
 	case len(tokens) == 1 && first.kind == text && !first.computed:
 		if !literal || f.looksLikeType(first.text) {
 			f.add(role, first.text, first.line)
 		}
+	// A member of one of the enums, such as DataEventType.TRAINING_COMPLETED.
 	case len(tokens) >= 3 && last.kind == word && tokens[len(tokens)-2].is(".") && enums[tokens[len(tokens)-3].text]:
 		f.add(role, last.text, last.line)
+	// emit(x) of another program is no event.
 	case literal:
 	case role == Emitter && len(tokens) > 2 && first.kind == word && tokens[1].is("(") && last.is(")"):
 		// An event, which is found itself, or a payload of ringlog.payloads.
@@ -353,7 +391,8 @@ func (f *file) pythonType(role Role, tokens []token, line int, literal bool) {
 	}
 }
 
-// looksLikeType reports whether a string is a known type, or reads as the name of one: UPPER_CASE.
+// looksLikeType reports whether a string is a known type, or reads as the name of one: UPPER_CASE. A name in UPPER_CASE
+// that no catalogue has is reported as unknown, with the nearest ones.
 func (f *file) looksLikeType(written string) bool {
 	_, known := f.catalogue.Resolve(written)
 	return known || (strings.Contains(written, "_") && written == strings.ToUpper(written))

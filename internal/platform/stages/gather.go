@@ -20,14 +20,14 @@ const gatherIDs = 250
 //	// for those with one of g.CorrelationIDs(): g.SeeCorrelated(e)
 //	events, leftOut := g.Events()
 type Gatherer struct {
-	id     string
-	most   int
+	id     string     // of the run
+	most   int        // stages that are kept
 	flow   event.Flow // any of the flows
 	reader *event.FieldReader
-	stages map[event.Type]bool
+	stages map[event.Type]bool // of all flows
 
-	found   [2]newest // stages that name the run, and those that only have a correlation id of it
-	leads   []string
+	found   [2]newest         // stages that name the run, and those that only have a correlation id of it
+	leads   []string          // see NewGatherer
 	ids     []string          // gatherIDs at most
 	seen    map[string]string // the run that the newest stage with a correlation id names
 	waiting []correlatedEvent // stages that name no run, with a correlation id that is not in seen yet; most at most
@@ -48,6 +48,7 @@ type correlatedEvent struct {
 // NewGatherer returns a Gatherer for the run with an id, of flows with the same RunBy. It keeps most stages. leads are
 // correlation ids that lead to the run by stages after those that are read.
 func NewGatherer(flows []event.Flow, id string, most int, leads ...string) *Gatherer {
+	// Half of the ids are left for those that the log shows.
 	leads = leads[max(0, len(leads)-gatherIDs/2):]
 	g := &Gatherer{
 		id:     id,
@@ -88,7 +89,9 @@ func (g *Gatherer) SeeNamed(e *event.Event) {
 	if !g.stages[e.Type] || g.flow.RunIn(g.reader.Read(e.Payload)) != g.id {
 		return
 	}
+	// The stage names the run by itself.
 	g.found[0].add(g.most, EventOf(e))
+	// The id moves to the end: those of the newest stages are kept.
 	if at := slices.Index(g.ids, e.CorrelationID); at >= 0 {
 		g.ids = slices.Delete(g.ids, at, at+1)
 	}
@@ -101,7 +104,8 @@ func (g *Gatherer) SeeNamed(e *event.Event) {
 // CorrelationIDs returns the correlation ids that the run has by the first reading, gatherIDs at most.
 func (g *Gatherer) CorrelationIDs() []string { return g.ids }
 
-// SeeCorrelated shows an event of the second reading.
+// SeeCorrelated shows an event of the second reading. A stage that names no run belongs to the run that the newest
+// stage before it with its correlation id has named.
 func (g *Gatherer) SeeCorrelated(e *event.Event) {
 	if !g.stages[e.Type] || !slices.Contains(g.ids, e.CorrelationID) {
 		return
@@ -120,8 +124,10 @@ func (g *Gatherer) SeeCorrelated(e *event.Event) {
 			}
 			return w.correlationID == e.CorrelationID
 		})
+	// Such a stage was before it.
 	case known == g.id:
 		g.found[1].add(g.most, EventOf(e))
+	// None yet: whichever names a run first takes it over.
 	case known == "":
 		g.waiting = append(g.waiting, correlatedEvent{EventOf(e), e.CorrelationID})
 		g.waiting = slices.Delete(g.waiting, 0, max(0, len(g.waiting)-g.most))

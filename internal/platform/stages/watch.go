@@ -29,21 +29,21 @@ type Overdue struct {
 // It serves a leader, which emits an event for each overdue edge: the bounds keep its memory small whatever producers
 // send.
 type Watch struct {
-	groups    []*followers
+	groups    []*followers                      // of the flows that are watched
 	fields    map[event.Type]*event.FieldReader // of the groups that a type is a stage of
-	deadlines Deadlines
-	most      int                          // runs
-	runs      map[run]*list.Element        // of *watched
-	carriers  map[correlated]*list.Element // the run that has named the newest stage with a correlation id
-	order     *list.List                   // the one with the newest event last
+	deadlines Deadlines                         // of their edges
+	most      int                               // runs
+	runs      map[run]*list.Element             // of *watched
+	carriers  map[correlated]*list.Element      // the run that has named the newest stage with a correlation id
+	order     *list.List                        // the one with the newest event last
 	// runs, because of most
 	dropped uint64
 }
 
 // followers are flows that find the run of an event alike: by the same RunBy.
 type followers struct {
-	flows  []event.Flow
-	stages map[event.Type]bool
+	flows  []event.Flow        // at least one
+	stages map[event.Type]bool // of all of them
 }
 
 // run names a run: those of two groups, and one that payloads name and one of a correlation id, may have the same id.
@@ -55,24 +55,25 @@ type run struct {
 
 // correlated is a correlation id among the stages of a group.
 type correlated struct {
-	by *followers
+	by *followers // the group
 	id string
 }
 
 // watched is one run.
 type watched struct {
 	run
-	events  []Event
+	events  []Event   // in the order of the log, runEvents at most
 	carried []string  // the correlation ids that lead to it, runEvents at most
 	fresh   bool      // pending is computed from all events
 	pending []Overdue // its missing edges with a deadline, overdue or not
 }
 
-// NewWatch returns a watch over at most most runs.
+// NewWatch returns a watch over at most most runs. d has the deadlines of edges; others are never overdue.
 func NewWatch(flows []event.Flow, d Deadlines, most int) *Watch {
 	w := &Watch{deadlines: d, most: most, runs: map[run]*list.Element{}, carriers: map[correlated]*list.Element{},
 		order: list.New(), fields: map[event.Type]*event.FieldReader{}}
 	flowsOf := map[event.Type][]event.Flow{}
+	// Flows that find a run alike share what is kept of it.
 	for _, f := range flows {
 		at := slices.IndexFunc(w.groups, func(g *followers) bool { return slices.Equal(g.flows[0].RunBy, f.RunBy) })
 		if at < 0 {
@@ -85,6 +86,7 @@ func NewWatch(flows []event.Flow, d Deadlines, most int) *Watch {
 			flowsOf[t] = append(flowsOf[t], f)
 		}
 	}
+	// One reader for a type, so that a payload is read once for all groups.
 	for t, flows := range flowsOf {
 		w.fields[t] = event.NewFieldReader(flows...)
 	}
@@ -113,17 +115,21 @@ func (w *Watch) See(e *event.Event) {
 		if !by.stages[e.Type] {
 			continue
 		}
+		// All flows of a group name the same run.
 		id := by.flows[0].RunIn(fields)
 		carrier := w.carriers[correlated{by, e.CorrelationID}]
 		switch {
+		// The payload names the run. Its correlation id leads to it from here on.
 		case id != "":
 			at := w.add(run{by, id, true}, link)
 			if e.CorrelationID != "" && at != carrier {
 				w.carry(at, e.CorrelationID)
 			}
 		case e.CorrelationID == "":
+		// A stage before it with the same correlation id has named a run.
 		case carrier != nil:
 			w.add(carrier.Value.(*watched).run, link)
+		// Until one names a run, the correlation id is one by itself.
 		default:
 			w.add(run{by, e.CorrelationID, false}, link)
 		}
@@ -164,6 +170,7 @@ func (r *watched) take(events ...Event) {
 func (w *Watch) carry(at *list.Element, correlationID string) {
 	r := at.Value.(*watched)
 	key := correlated{r.by, correlationID}
+	// The correlation id leads to one run at a time.
 	if before := w.carriers[key]; before != nil {
 		other := before.Value.(*watched)
 		other.carried = slices.DeleteFunc(other.carried, func(id string) bool { return id == correlationID })
@@ -171,6 +178,7 @@ func (w *Watch) carry(at *list.Element, correlationID string) {
 		r.take(waiting.Value.(*watched).events...)
 		w.drop(waiting)
 	}
+	// The oldest of its correlation ids is forgotten.
 	if len(r.carried) == runEvents {
 		delete(w.carriers, correlated{r.by, r.carried[0]})
 		r.carried = slices.Delete(r.carried, 0, 1)
@@ -179,7 +187,7 @@ func (w *Watch) carry(at *list.Element, correlationID string) {
 	w.carriers[key] = at
 }
 
-// drop forgets a run.
+// drop forgets a run. Its correlation ids lead nowhere then.
 func (w *Watch) drop(at *list.Element) {
 	r := at.Value.(*watched)
 	for _, id := range r.carried {

@@ -10,21 +10,21 @@ import (
 	"github.com/ringrift/ringlog/internal/view"
 )
 
-// class is what an event means for a transfer.
+// class is what an event means for a transfer. doc.go has which event is of which, and what follows from it.
 type class int
 
 const (
-	request class = iota
-	retry
-	start
-	stall
-	complete
-	fail
-	checksum    // the content that arrived is not what was sent
-	unreachable // the host
-	created     // a copy, without a transfer
-	corrupted   // a copy
-	terminated  // the host
+	request     class = iota // a copy is wanted
+	retry                    // again, after a failure
+	start                    // it runs
+	stall                    // it runs, without progress
+	complete                 // the host has the copy
+	fail                     // it has ended without one
+	checksum                 // the content that arrived is not what was sent
+	unreachable              // the host
+	created                  // a copy, without a transfer
+	corrupted                // a copy
+	terminated               // the host
 )
 
 // known is what the type of an event means. Kind "" is that of the fields.
@@ -60,6 +60,7 @@ var types = []struct {
 	{"NODE_TERMINATED", known{terminated, ""}},
 }
 
+// meanings are the types by their name.
 var meanings = func() map[event.Type]known {
 	m := map[event.Type]known{}
 	for _, t := range types {
@@ -77,6 +78,7 @@ type limits struct {
 	about  int // transfers that one event without a host is about
 }
 
+// kept are the limits of every node; tests have lower ones. A change is another fold, see Version.
 var kept = limits{open: 256, ended: 200, copies: 10_000, hosts: 20_000, about: 64}
 
 // deadlines are how long after its last step an open transfer is overdue, unless an event names a deadline.
@@ -108,18 +110,21 @@ func (View) Filter() event.Filter {
 // Emits implements view.Fold.
 func (View) Emits() []event.Type { return nil }
 
-// Apply implements view.Fold. It publishes nothing.
+// Apply implements view.Fold. It publishes nothing. An error is one of the rows: whatever a payload has, the event is
+// folded or counted.
 func (v View) Apply(rows view.Rows, e *event.Event) ([]view.Firing, error) {
 	k, ok := meanings[e.Type]
 	if !ok {
 		return nil, nil
 	}
 	f := &fold{rows: rows, limits: v.limits, hosts: map[string]*hostRow{}}
+	// An event that was folded before changes nothing.
 	if err := f.total.load(rows); err != nil || e.Offset <= f.total.at {
 		return nil, err
 	}
 	f.tally, f.total.at = &f.total.TransferTally, e.Offset
 	f.tally.Events++
+	// What is wrong with fields is counted on the way.
 	f.m = read(e, k, f.tally)
 	if err := f.apply(); err != nil {
 		return nil, fmt.Errorf("transfers: %w", err)
@@ -127,11 +132,12 @@ func (v View) Apply(rows view.Rows, e *event.Event) ([]view.Firing, error) {
 	return nil, f.finish()
 }
 
-// fold applies one event.
+// fold applies one event. The total and the rows of hosts are read once, changed in memory, and written by finish. All
+// other rows are written at once.
 type fold struct {
 	rows    view.Rows
 	limits  limits
-	m       message
+	m       message // the event
 	total   totalRow
 	tally   *api.TransferTally  // of total
 	hosts   map[string]*hostRow // those that the event is about
@@ -140,6 +146,7 @@ type fold struct {
 
 // finish writes what is written once for an event.
 func (f *fold) finish() error {
+	// In the order in which they were read. That of the map is another each time.
 	for _, h := range f.touched {
 		if err := f.rows.Set(key("n", h.name), h.encode()); err != nil {
 			return err
@@ -151,12 +158,15 @@ func (f *fold) finish() error {
 // apply finds what the event is about, and changes it.
 func (f *fold) apply() error {
 	m := &f.m
+	// It says nothing of what it is about.
 	if len(m.hosts) == 0 && m.name == "" && m.id == "" {
 		f.tally.Unnamed++
 		f.total.unnamed = m.offset
 		return nil
 	}
+	// Most events say enough to find one transfer of each host. The others come first.
 	switch {
+	// What is only about a host or its copies needs the host.
 	case len(m.hosts) == 0 && (m.class == created || m.needsHost()):
 		f.tally.Unmatched++
 		return nil
@@ -174,6 +184,7 @@ func (f *fold) apply() error {
 	if err != nil || len(all) > 0 {
 		return f.changeAll(all, err)
 	}
+	// The transfer gets its host with an event that names it.
 	h, err := f.host("")
 	if err != nil {
 		return err
@@ -181,7 +192,8 @@ func (f *fold) apply() error {
 	return f.applyTo(h, 0)
 }
 
-// eachHost calls do with the hosts of the event, but for those beyond the limit of hosts.
+// eachHost calls do with the hosts of the event, but for those beyond the limit of hosts. i is the place of the host in
+// the event, by which transfers of one event differ.
 func (f *fold) eachHost(do func(h *hostRow, i int) error) error {
 	for i, name := range f.m.hosts {
 		h, err := f.host(name)
@@ -199,7 +211,7 @@ func (f *fold) eachHost(do func(h *hostRow, i int) error) error {
 }
 
 // host returns the row of a host. If there is none yet it is a new one, or nil, which is counted: beyond the limit, and
-// if the event is only about what a host has already.
+// if the event is only about what a host has already. finish writes the row, so callers change it and do not store it.
 func (f *fold) host(name string) (*hostRow, error) {
 	if h := f.hosts[name]; h != nil {
 		return h, nil
@@ -214,6 +226,7 @@ func (f *fold) host(name string) (*hostRow, error) {
 		if h, err = decodeHost(name, value); err != nil {
 			return nil, err
 		}
+	// A host of which nothing is known gets no row for it.
 	case f.m.needsHost():
 		f.tally.Unmatched++
 		return nil, nil
@@ -230,7 +243,8 @@ func (f *fold) host(name string) (*hostRow, error) {
 	return h, nil
 }
 
-// terminate enters that a host is gone. What it has is shown as gone from then on, at no cost here.
+// terminate enters that a host is gone. What it has is shown as gone from then on, at no cost here. Copies that come
+// later have a higher offset, and are there.
 func (f *fold) terminate(h *hostRow, _ int) error {
 	h.gone = f.m.offset
 	return nil
@@ -245,7 +259,8 @@ func (f *fold) failOpen(host string) error {
 	return f.changeAll(all, err)
 }
 
-// changeAll applies the event to transfers that it was found to be about.
+// changeAll applies the event to transfers that it was found to be about. It takes the error of finding them, and
+// returns the first.
 func (f *fold) changeAll(all []*transfer, err error) error {
 	for _, t := range all {
 		if err == nil {
@@ -262,12 +277,14 @@ func (f *fold) applyTo(h *hostRow, i int) error {
 		return err
 	}
 	switch {
+	// It is about the transfer that was found.
 	case t != nil && (byID || f.follows(t)):
 		return f.change(t, h.name)
 	case f.m.class == stall && t != nil && !t.state.open():
 		// It stalled before it ended.
 		f.tally.Unmatched++
 		return nil
+	// This case does not return: after it the new transfer begins.
 	case f.m.class == request && t != nil && t.state == requested && t.name == f.m.name:
 		// Under an id of its own, the second request takes the place of the first, which does not run.
 		if err := f.supersede(t); err != nil {
@@ -277,22 +294,28 @@ func (f *fold) applyTo(h *hostRow, i int) error {
 	return f.begin(h, i)
 }
 
-// follows reports whether an event belongs to the last transfer of its name, and not to a new one.
+// follows reports whether an event belongs to the last transfer of its name, and not to a new one. t was found by its
+// name and not by its id.
 func (f *fold) follows(t *transfer) bool {
 	switch {
+	// With an id each, and not the same, they are two.
 	case t.state.open():
 		return f.m.id == "" || t.id == ""
+	// The id belongs to no transfer yet, so the event begins one.
 	case f.m.id != "":
 		return false
+	// It is tried again, has failed once more, or has arrived after all.
 	case t.state == failed:
 		return f.m.class != stall
 	}
+	// A copy may be found damaged after it was completed. All else is a new transfer.
 	return t.state == completed && f.m.class == checksum
 }
 
 // find returns the transfer to a host that the event may be about, and whether its id says so; nil if there is none.
 func (f *fold) find(host string) (t *transfer, byID bool, err error) {
 	m := &f.m
+	// The id first: no name can contradict it.
 	if m.id != "" {
 		if t, err = f.pointed(key("i", m.id, host)); t != nil || err != nil {
 			return t, true, err
@@ -302,10 +325,12 @@ func (f *fold) find(host string) (t *transfer, byID bool, err error) {
 			return t, true, err
 		}
 	}
+	// Without a name only a single candidate is taken.
 	if m.name == "" {
 		t, err = f.onlyOpen(host)
 		return t, false, err
 	}
+	// The last of the name, if more is expected of it.
 	last, err := f.pointed(key("l", host, m.kind, m.name))
 	if err != nil || (last != nil && last.state.open()) {
 		return last, false, err
@@ -314,6 +339,7 @@ func (f *fold) find(host string) (t *transfer, byID bool, err error) {
 	if t, err = f.pointed(key("l", host, m.kind, "")); err != nil || (t != nil && t.state.open()) {
 		return t, false, err
 	}
+	// It has ended, or there is none: follows decides.
 	return last, false, nil
 }
 
@@ -330,20 +356,24 @@ func (f *fold) onlyOpen(host string) (*transfer, error) {
 			ofKind = append(ofKind, t)
 		}
 	}
+	// Of several none is more likely than the others.
 	if len(ofKind) == 1 {
 		return ofKind[0], nil
 	}
 	return f.pointed(key("l", host, f.m.kind, ""))
 }
 
-// openTo returns the open transfers to a host, the oldest first.
+// openTo returns the open transfers to a host, the oldest first. There are at most as many as the limit, since prune
+// ends those beyond.
 func (f *fold) openTo(host string) ([]*transfer, error) {
 	return f.each(under("h", host), int(f.limits.open), func(t *transfer) bool { return t.state.open() })
 }
 
-// withoutHost returns the transfers that an event without a host is about.
+// withoutHost returns the transfers that an event without a host is about. There are none if the event is about a
+// transfer to a host that is not known.
 func (f *fold) withoutHost() ([]*transfer, error) {
 	m := &f.m
+	// All hosts of the id, and one more than the limit shows that there are more.
 	if m.id != "" {
 		var numbers []string
 		err := f.rows.Each(under("i", m.id), "", func(_ string, value []byte) bool {
@@ -362,13 +392,14 @@ func (f *fold) withoutHost() ([]*transfer, error) {
 	if m.name == "" || m.class == request {
 		return nil, nil
 	}
+	// All open ones of the name. One with an id of its own is not meant by an event with another.
 	all, err := f.each(under("p", m.kind, m.name), f.limits.about+1, func(t *transfer) bool {
 		return m.id == "" || t.id == ""
 	})
 	return f.limited(all), err
 }
 
-// limited returns the first transfers that an event without a host may be about.
+// limited returns the first transfers that an event without a host may be about. That there were more is counted.
 func (f *fold) limited(all []*transfer) []*transfer {
 	if len(all) <= f.limits.about {
 		return all
@@ -380,6 +411,7 @@ func (f *fold) limited(all []*transfer) []*transfer {
 // begin begins a transfer with its first event.
 func (f *fold) begin(h *hostRow, i int) error {
 	m := &f.m
+	// The number is unique and sorts by when the transfer began: an offset, and the place of the host in the event.
 	t := &transfer{no: fmt.Sprintf("%016x.%02x", m.offset, i), id: m.id, kind: m.kind, name: m.name, host: h.name,
 		deadline: deadlines[m.kind]}
 	return f.update(nil, t)
@@ -387,6 +419,7 @@ func (f *fold) begin(h *hostRow, i int) error {
 
 // change applies the event to a transfer. While that is open, the event may name what was not known of it.
 func (f *fold) change(t *transfer, host string) error {
+	// A copy of what is stored, whose index rows have to go.
 	was := *t
 	if t.state.open() {
 		t.host, t.name, t.id = cmp.Or(t.host, host), cmp.Or(t.name, f.m.name), cmp.Or(t.id, f.m.id)
@@ -397,9 +430,11 @@ func (f *fold) change(t *transfer, host string) error {
 // update brings a transfer to the step of the event, and stores it. was is what it was before, nil if it is new.
 func (f *fold) update(was, t *transfer) error {
 	f.step(t)
+	// The transfer, then the copy that it has brought, and last what is beyond the bounds.
 	if err := f.store(was, t); err != nil {
 		return err
 	}
+	// The event may have named the host only now.
 	h, err := f.host(t.host)
 	if err != nil {
 		return err
@@ -410,7 +445,7 @@ func (f *fold) update(was, t *transfer) error {
 	return f.prune(h)
 }
 
-// supersede ends an open transfer that has no outcome.
+// supersede ends an open transfer that has no outcome. Its end is at the event that is applied.
 func (f *fold) supersede(t *transfer) error {
 	was := *t
 	t.state, t.ended, t.last, t.due = superseded, f.now(), f.m.offset, time.Time{}

@@ -21,36 +21,37 @@ const (
 	maxHosts = 64 // of one event
 )
 
-// message is an event as far as transfers understand it.
+// message is an event as far as transfers understand it. What is "" or 0 was not named, or could not be used.
 type message struct {
-	class    class
-	kind     string
+	class    class  // from the type
+	kind     string // from the type or the fields
 	id, name string
 	hosts    []string // none if the event names none
-	from     string
+	from     string   // the host that has it already
 	version  string
-	bytes    uint64
+	bytes    uint64 // that were sent
 	size     uint64 // of the whole copy
-	files    uint64
+	files    uint64 // how many
 	checked  check
-	error    string
+	error    string        // at most maxError bytes
 	deadline time.Duration // 0 if it names none
-	offset   uint64
-	at       time.Time
+	offset   uint64        // of the event
+	at       time.Time     // when it was appended
 }
 
 // ofWholeHost reports whether an event is about all that is open to a host.
 func (m *message) ofWholeHost() bool { return m.class == unreachable && m.id == "" && m.name == "" }
 
-// needsHost reports whether an event says nothing of a host that is not known yet.
+// needsHost reports whether an event says nothing of a host that is not known yet. Such an event makes no row of a
+// host.
 func (m *message) needsHost() bool {
 	return m.class == corrupted || m.class == terminated || m.ofWholeHost()
 }
 
 // reader takes fields from a payload, and counts those that it cannot use.
 type reader struct {
-	fields map[string]json.RawMessage
-	tally  *api.TransferTally
+	fields map[string]json.RawMessage // of the payload, undecoded
+	tally  *api.TransferTally         // counts what cannot be used
 }
 
 // The names of fields, the first that is there wins.
@@ -82,6 +83,7 @@ func read(e *event.Event, k known, tally *api.TransferTally) message {
 	names := dataFields
 	if m.kind == "" {
 		m.kind = kindData
+		// config_key, the last one, may name data as well.
 		if slices.ContainsFunc(modelFields[:len(modelFields)-1], r.has) {
 			m.kind = kindModel
 		}
@@ -92,6 +94,7 @@ func read(e *event.Event, k known, tally *api.TransferTally) message {
 	m.id = r.text(idFields, maxText)
 	m.name = r.text(names, maxName)
 	m.from = r.text(fromFields, maxText)
+	// A host beside targets is where the copy comes from; alone it is the target.
 	m.hosts = r.hosts(targetFields)
 	if host := r.hosts(hostFields); len(m.hosts) == 0 {
 		m.hosts = host
@@ -99,6 +102,7 @@ func read(e *event.Event, k known, tally *api.TransferTally) message {
 		m.from = host[0]
 	}
 	m.version = r.version()
+	// bytes may be of a part, size is of the whole copy. size_bytes counts as both.
 	m.bytes, m.size, m.files = r.number(bytesFields), r.number(sizeFields), r.number(filesFields)
 	m.checked = r.checked()
 	m.error = r.errorText()
@@ -123,7 +127,7 @@ func (r *reader) first(fields []string) json.RawMessage {
 	return nil
 }
 
-// text returns a text of at most limit bytes.
+// text returns a text of at most limit bytes. It is "" if the payload has none, or none that can be used.
 func (r *reader) text(fields []string, limit int) string {
 	v := r.first(fields)
 	if v == nil {
@@ -137,7 +141,8 @@ func (r *reader) text(fields []string, limit int) string {
 	return r.short(s, limit)
 }
 
-// short returns a name that fits, and "" for one that does not.
+// short returns a name that fits, and "" for one that does not. A name with control characters is counted with those
+// that are too long.
 func (r *reader) short(s string, limit int) string {
 	control := func(c rune) bool { return c < ' ' || c == 0x7f }
 	if len(s) > limit || strings.ContainsFunc(s, control) {
@@ -147,7 +152,8 @@ func (r *reader) short(s string, limit int) string {
 	return s
 }
 
-// hosts returns a host, or the hosts of a list, each once.
+// hosts returns a host, or the hosts of a list, each once. What cannot be used is counted and left out, and so are
+// hosts beyond maxHosts.
 func (r *reader) hosts(fields []string) []string {
 	v := r.first(fields)
 	if v == nil {
@@ -165,6 +171,7 @@ func (r *reader) hosts(fields []string) []string {
 			r.tally.WrongType++
 			continue
 		}
+		// A host that is named twice is one transfer.
 		if s = r.short(s, maxText); s == "" || slices.Contains(hosts, s) {
 			continue
 		}
@@ -177,7 +184,7 @@ func (r *reader) hosts(fields []string) []string {
 	return hosts
 }
 
-// version returns a text, or a whole number as a text.
+// version returns a text, or a whole number as a text. It is "" if there is none.
 func (r *reader) version() string {
 	v := r.first(versionFields)
 	if _, err := strconv.ParseInt(string(v), 10, 64); err == nil {
@@ -192,6 +199,7 @@ func (r *reader) number(fields []string) uint64 {
 	if v == nil {
 		return 0
 	}
+	// A whole number of up to 63 bits. A greater one is refused below.
 	if n, err := strconv.ParseUint(string(v), 10, 63); err == nil {
 		return n
 	}
@@ -222,6 +230,7 @@ func (r *reader) checked() check {
 func (r *reader) errorText() string {
 	v := r.first(errorFields)
 	var s string
+	// An error that is no text is shown as JSON.
 	if v == nil || json.Unmarshal(v, &s) != nil {
 		s = string(v)
 	}

@@ -19,18 +19,18 @@ const (
 
 // Query chooses transfers. Conditions must all hold; the zero value of one allows all.
 type Query struct {
-	Host    string
-	State   string // as in api.Transfer
-	Overdue bool   // due at Now or before
-	Now     time.Time
-	After   string // Next of the page before
-	Limit   int    // 1 to MaxLimit
+	Host    string    // of the transfers
+	State   string    // as in api.Transfer
+	Overdue bool      // due at Now or before
+	Now     time.Time // of the query; only Overdue depends on it
+	After   string    // Next of the page before
+	Limit   int       // 1 to MaxLimit
 }
 
 // States are the names of the states.
 func States() []string { return stateNames[requested:] }
 
-// dueKey is the prefix of transfers that are due at a time.
+// dueKey is the prefix of transfers that are due at a time. In hex with leading zeros, keys are in the order of time.
 func dueKey(t time.Time) string { return fmt.Sprintf("d/%016x/", uint64(t.UnixNano())) }
 
 // List returns a page of transfers, the oldest first; of overdue ones of all hosts, those that were due first. A page
@@ -42,7 +42,8 @@ func List(rows view.Rows, q Query) (page api.TransferPage, err error) {
 		return page, err
 	}
 	page.Totals = c.TransferTally
-	// The index that has the fewest rows; each row's key ends with the number of a transfer.
+	// The index that has the fewest rows; each row's key ends with the number of a transfer. By host it is the host's.
+	// Overdue ones of all hosts are in an index by time.
 	prefix := "t/"
 	switch {
 	case q.Host != "":
@@ -56,6 +57,7 @@ func List(rows view.Rows, q Query) (page api.TransferPage, err error) {
 		if prefix == "d/" && k >= dueKey(q.Now.Add(1)) {
 			return false
 		}
+		// The page is full, or has read as much as one may: what is rare must not make a page read all rows.
 		if len(page.Transfers) == q.Limit || read == maxScan {
 			page.Next = last
 			return false
@@ -67,6 +69,7 @@ func List(rows view.Rows, q Query) (page api.TransferPage, err error) {
 			return false
 		}
 		shown := t.shown()
+		// Only an open one is overdue.
 		shown.Overdue = t.state.open() && !t.due.After(q.Now)
 		if (q.State == "" || q.State == shown.State) && (!q.Overdue || shown.Overdue) {
 			page.Transfers = append(page.Transfers, shown)
@@ -76,7 +79,7 @@ func List(rows view.Rows, q Query) (page api.TransferPage, err error) {
 	return page, cmp.Or(err, failed)
 }
 
-// following is the key after which a page begins.
+// following is the key after which a page begins. It is "" for the first page.
 func following(prefix, after string) string {
 	if after == "" {
 		return ""
@@ -97,6 +100,7 @@ func Where(rows view.Rows, name, after string, limit int) (api.CopyPage, error) 
 // Held returns a page of the copies that a host has, by name and kind.
 func Held(rows view.Rows, host, after string, limit int) (api.CopyPage, error) {
 	return copies(rows, under("b", host), after, limit, func(k string, _ []byte) (*copyRow, error) {
+		// b/HOST/NAME/KIND is an index of w/NAME/KIND/HOST. Its parts are escaped already.
 		part := strings.Split(k, "/")
 		value, found, err := rows.Get("w/" + part[2] + "/" + part[3] + "/" + part[1])
 		if err == nil && !found {
@@ -109,7 +113,8 @@ func Held(rows view.Rows, host, after string, limit int) (api.CopyPage, error) {
 	})
 }
 
-// copies returns a page of the copies whose rows are under a prefix.
+// copies returns a page of the copies whose rows are under a prefix. read returns the copy of a row. The page's Next is
+// the key of its last row without the prefix.
 func copies(rows view.Rows, prefix, after string, limit int,
 	read func(key string, value []byte) (*copyRow, error)) (page api.CopyPage, err error) {
 	page.Copies = []api.Copy{}
@@ -126,6 +131,7 @@ func copies(rows view.Rows, prefix, after string, limit int,
 		if c, err = read(k, value); err != nil {
 			return false
 		}
+		// Each host is read once for a page.
 		if _, known := gone[c.host]; !known {
 			var h *hostRow
 			if h, err = readHost(rows, c.host); err != nil {
@@ -139,7 +145,8 @@ func copies(rows view.Rows, prefix, after string, limit int,
 	return page, cmp.Or(err, failed)
 }
 
-// readHost returns the row of a host that has one.
+// readHost returns the row of a host that has one. Each host with a copy or a transfer has one, so a missing one is
+// damage.
 func readHost(rows view.Rows, name string) (*hostRow, error) {
 	value, found, err := rows.Get(key("n", name))
 	if err == nil && !found {
@@ -169,6 +176,7 @@ func (View) KeyOf(row string) (key string, ok bool) {
 func (View) Keys(rows view.Rows, after string, limit int) ([]string, error) {
 	var keys []string
 	for _, prefix := range []string{"c", "t/", "w/"} {
+		// Prefixes are in the order of their bytes: those before after are done.
 		if after > prefix && !strings.HasPrefix(after, prefix) {
 			continue
 		}
@@ -202,6 +210,7 @@ func (View) Show(rows view.Rows, key string) (json.RawMessage, bool, error) {
 		if t, err = decodeTransfer(key[2:], value); err == nil {
 			shown = t.shown()
 		}
+	// Whether its host is gone is in the row of the host.
 	case strings.HasPrefix(key, "w/"):
 		var c *copyRow
 		if c, err = decodeCopy(value); err != nil {

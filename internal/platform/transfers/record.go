@@ -23,11 +23,12 @@ const (
 type state byte
 
 const (
-	requested state = iota + 1
-	running
-	completed
-	failed
-	superseded
+	// A state is stored, so the numbers must stay. 0 is that of a transfer that is new.
+	requested  state = iota + 1
+	running          // or stalled
+	completed        // the host has the copy
+	failed           // a retry may follow
+	superseded       // another transfer has taken its place, or there were too many open ones
 )
 
 // stateNames are the states as the API has them.
@@ -41,9 +42,10 @@ func (s state) open() bool { return s == requested || s == running }
 type check byte
 
 const (
+	// Greater is what counts more, see take. The numbers are stored.
 	unchecked check = iota
-	verified
-	damaged
+	verified        // an event says so
+	damaged         // its checksum was wrong, or it was found corrupted
 )
 
 // checkNames are the checks as the API has them.
@@ -51,8 +53,8 @@ var checkNames = [...]string{unchecked: "", verified: "verified", damaged: "dama
 
 // step is the event that brought a transfer to a step; offset 0 is none.
 type step struct {
-	offset uint64
-	at     time.Time
+	offset uint64    // of the event
+	at     time.Time // when it was appended
 }
 
 // transfer is the row of a transfer:
@@ -67,25 +69,31 @@ type transfer struct {
 
 	id, kind, name, host, from, version string
 
+	// How far it is, and which events brought it to the steps of its latest attempt. ended is an end of any sort.
 	state                              state
 	requested, started, stalled, ended step
 	due                                time.Time // zero once it ended
 	deadline                           time.Duration
-	bytes, files                       uint64
-	checked                            check
-	retries, repeats, contradictions   uint64
-	error                              string
-	last                               uint64
+	// What the latest attempt has brought, and how its content was checked.
+	bytes, files uint64
+	checked      check
+	// How many events of each sort were entered.
+	retries, repeats, contradictions uint64
+	error                            string // of the latest failure or stall
+	last                             uint64 // the offset of the latest event that it was changed by
 }
 
+// transferForm is the first byte of a row; another layout would have another.
 const transferForm = 1
 
+// encode returns the row, as it is drawn above.
 func (t *transfer) encode() []byte {
 	b := []byte{transferForm}
 	for _, s := range []string{t.id, t.kind, t.name, t.host, t.from, t.version} {
 		b = fields.Append(b, s)
 	}
 	b = append(b, byte(t.state))
+	// Most transfers lack some of the steps, so one that was not made takes a byte.
 	for _, s := range []step{t.requested, t.started, t.stalled, t.ended} {
 		b = binary.AppendUvarint(b, s.offset)
 		if s.offset != 0 {
@@ -103,7 +111,8 @@ func (t *transfer) encode() []byte {
 	return binary.AppendUvarint(fields.Append(b, t.error), t.last)
 }
 
-// decodeTransfer reads what encode wrote.
+// decodeTransfer reads what encode wrote. no is the end of the row's key. A row that is cut, or has a state that is not
+// known, is an error.
 func decodeTransfer(no string, value []byte) (*transfer, error) {
 	r := fields.Reader{Rest: value}
 	r.Form(transferForm)
@@ -124,6 +133,7 @@ func decodeTransfer(no string, value []byte) (*transfer, error) {
 	t.retries, t.repeats, t.contradictions = r.Uvarint(), r.Uvarint(), r.Uvarint()
 	t.error = string(r.Bytes())
 	t.last = r.Uvarint()
+	// shown has no names for others.
 	if t.state < requested || t.state > superseded || t.checked > damaged {
 		r.Fail("state %d or check %d is not known", t.state, t.checked)
 	}
@@ -133,7 +143,7 @@ func decodeTransfer(no string, value []byte) (*transfer, error) {
 	return t, nil
 }
 
-// shown is a transfer as the API has it.
+// shown is a transfer as the API has it. Overdue is left to the caller.
 func (t *transfer) shown() api.Transfer {
 	at := func(s step) *api.TransferStep {
 		if s.offset == 0 {
@@ -156,17 +166,20 @@ func (t *transfer) shown() api.Transfer {
 type copyRow struct {
 	name, kind, host, version, from string
 
-	bytes, files uint64
-	checked      check
-	since, at    time.Time
-	offset       uint64
-	transfer     string
+	bytes, files uint64    // of the whole copy
+	checked      check     // what is known of its content
+	since, at    time.Time // when this version came, and the latest event
+	offset       uint64    // of the latest event
+	transfer     string    // the number of the one that brought it; "" if none did
 }
 
+// copyForm is the first byte of a row.
 const copyForm = 1
 
+// key is where the row is stored.
 func (c *copyRow) key() string { return key("w", c.name, c.kind, c.host) }
 
+// encode returns the row, as it is drawn above.
 func (c *copyRow) encode() []byte {
 	b := []byte{copyForm}
 	for _, s := range []string{c.name, c.kind, c.host, c.version, c.from} {
@@ -211,13 +224,15 @@ func (c *copyRow) shown(gone uint64) api.Copy {
 //
 //	n/HOST   form 1 | open | ended | copies | gone
 type hostRow struct {
-	name                string
-	open, ended, copies uint64
+	name                string // "" stands for hosts that are not known yet
+	open, ended, copies uint64 // how many of each are stored
 	gone                uint64 // the offset of the event that terminated it, 0 if none did
 }
 
+// hostForm is the first byte of a row.
 const hostForm = 1
 
+// encode returns the row, as it is drawn above.
 func (h *hostRow) encode() []byte { return encodeNumbers(hostForm, h.open, h.ended, h.copies, h.gone) }
 
 // decodeHost reads what encode wrote.
@@ -238,14 +253,16 @@ type totalRow struct {
 	unnamed uint64 // the last one that TransferTally.Unnamed counts
 }
 
+// totalForm is the first byte of the row.
 const totalForm = 1
 
-// numbers lists the numbers in their order in the row.
+// numbers lists the numbers in their order in the row. encode and load go through the same list, so they cannot differ.
 func (c *totalRow) numbers() []*uint64 {
 	return []*uint64{&c.Events, &c.Hosts, &c.Unnamed, &c.Unmatched, &c.WrongType, &c.TooLong, &c.OverLimit, &c.Repeats,
 		&c.Contradictions, &c.at, &c.unnamed}
 }
 
+// encode returns the row, as it is drawn above.
 func (c *totalRow) encode() []byte {
 	var numbers []uint64
 	for _, n := range c.numbers() {
@@ -266,6 +283,7 @@ func (c *totalRow) load(rows view.Rows) error {
 	return nil
 }
 
+// encodeNumbers returns a row of a form and uvarints.
 func encodeNumbers(form byte, numbers ...uint64) []byte {
 	b := []byte{form}
 	for _, n := range numbers {
@@ -274,6 +292,7 @@ func encodeNumbers(form byte, numbers ...uint64) []byte {
 	return b
 }
 
+// decodeNumbers reads what encodeNumbers wrote. There must be as many numbers, and nothing after them.
 func decodeNumbers(form byte, value []byte, numbers ...*uint64) error {
 	r := fields.Reader{Rest: value}
 	r.Form(form)
@@ -307,7 +326,7 @@ func key(parts ...string) string {
 	return b.String()
 }
 
-// under is the prefix of the keys that begin with these parts.
+// under is the prefix of the keys that begin with these parts. The slash keeps out those of a longer last part.
 func under(parts ...string) string { return key(parts...) + "/" }
 
 // lastPart returns what follows the last slash of a key.

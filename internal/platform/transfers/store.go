@@ -7,7 +7,8 @@ import (
 	"github.com/ringrift/ringlog/internal/view"
 )
 
-// pointed returns the transfer that an index row has, nil if there is none.
+// pointed returns the transfer that an index row has, nil if there is none. Index rows with a value have the number of
+// a transfer in it.
 func (f *fold) pointed(index string) (*transfer, error) {
 	no, found, err := f.rows.Get(index)
 	if err != nil || !found {
@@ -22,13 +23,14 @@ func load(rows view.Rows, no string) (*transfer, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Whatever has the number is stored and deleted together with the row.
 	if !found {
 		return nil, fmt.Errorf("row t/%s is missing", no)
 	}
 	return decodeTransfer(no, value)
 }
 
-// loadAll returns transfers in the order of their numbers.
+// loadAll returns transfers in the order of their numbers. Numbers that are given twice are returned twice.
 func loadAll(rows view.Rows, numbers []string) (all []*transfer, err error) {
 	for _, no := range numbers {
 		t, err := load(rows, no)
@@ -40,7 +42,8 @@ func loadAll(rows view.Rows, numbers []string) (all []*transfer, err error) {
 	return all, nil
 }
 
-// each returns up to limit transfers whose numbers end the keys under a prefix, in the order of the keys.
+// each returns up to limit transfers whose numbers end the keys under a prefix, in the order of the keys. It stops at
+// an error, and returns it.
 func (f *fold) each(prefix string, limit int, want func(*transfer) bool) (all []*transfer, err error) {
 	failed := f.rows.Each(prefix, "", func(k string, _ []byte) bool {
 		// Reading a row leaves the others valid.
@@ -59,11 +62,13 @@ func (f *fold) store(was, t *transfer) error {
 	if err != nil {
 		return err
 	}
+	// Index rows that it has in both forms are deleted and set again: they are changed in memory only.
 	if was != nil {
 		if err := f.unstore(was, t); err != nil {
 			return err
 		}
 	}
+	// unstore has taken it out of the counts.
 	h.count(t, 1)
 	for _, k := range t.listed() {
 		if err := f.rows.Set(k, nil); err != nil {
@@ -76,6 +81,7 @@ func (f *fold) store(was, t *transfer) error {
 			return err
 		}
 	}
+	// The latest transfer of an id to a host.
 	if t.id != "" {
 		if err := f.rows.Set(key("i", t.id, t.host), []byte(t.no)); err != nil {
 			return err
@@ -86,6 +92,7 @@ func (f *fold) store(was, t *transfer) error {
 
 // unstore deletes the index rows of a transfer that it has no more, all of them if next is nil.
 func (f *fold) unstore(was, next *transfer) error {
+	// It may move to another host, whose counts store changes.
 	h, err := f.host(was.host)
 	if err != nil {
 		return err
@@ -96,6 +103,7 @@ func (f *fold) unstore(was, next *transfer) error {
 			return err
 		}
 	}
+	// Rows with a value stay while they are right: they may be another transfer's by now, see unpoint.
 	if next == nil || next.lastKey() != was.lastKey() {
 		if err := f.unpoint(was.lastKey(), was.no); err != nil {
 			return err
@@ -107,7 +115,7 @@ func (f *fold) unstore(was, next *transfer) error {
 	return nil
 }
 
-// unpoint deletes an index row that has this transfer.
+// unpoint deletes an index row that has this transfer. A row that has a later transfer stays.
 func (f *fold) unpoint(index, no string) error {
 	value, found, err := f.rows.Get(index)
 	if err != nil || !found || string(value) != no {
@@ -119,16 +127,18 @@ func (f *fold) unpoint(index, no string) error {
 // lastKey is the index row that has the last transfer of a name.
 func (t *transfer) lastKey() string { return key("l", t.host, t.kind, t.name) }
 
-// listed are the index rows whose key ends with the transfer's number.
+// listed are the index rows whose key ends with the transfer's number. They have no value. All are lists in the order
+// of their keys.
 func (t *transfer) listed() []string {
 	byHost := under("h", t.host) + t.no
 	if !t.state.open() {
 		return []string{byHost, fmt.Sprintf("%s%016x/%s", under("e", t.host), t.ended.offset, t.no)}
 	}
+	// Only open ones are due, and are found by their name.
 	return []string{byHost, dueKey(t.due) + t.no, under("p", t.kind, t.name) + t.no}
 }
 
-// count adds n to the count that a transfer is in.
+// count adds n to the count that a transfer is in. n is 1 or -1, and wraps around as it should.
 func (h *hostRow) count(t *transfer, n int) {
 	if t.state.open() {
 		h.open += uint64(n)
@@ -137,8 +147,10 @@ func (h *hostRow) count(t *transfer, n int) {
 	}
 }
 
-// prune removes what a host has beyond the bounds: what began first of those that are open, else what ended first.
+// prune removes what a host has beyond the bounds: what began first of those that are open, else what ended first. A
+// call of update adds one transfer, or ends one, so one of each is enough. The copies of what is removed stay.
 func (f *fold) prune(h *hostRow) error {
+	// Superseding it makes it one of those that ended.
 	if h.open > f.limits.open {
 		oldest, err := f.each(under("h", h.name), 1, func(t *transfer) bool { return t.state.open() })
 		if err != nil {
@@ -156,19 +168,23 @@ func (f *fold) prune(h *hostRow) error {
 	if err != nil {
 		return err
 	}
+	// First its index rows, so that nothing has its number any more.
 	if err := f.unstore(oldest[0], nil); err != nil {
 		return err
 	}
 	return f.rows.Delete("t/" + oldest[0].no)
 }
 
-// storeCopy enters what the event says of the copy that a transfer brought.
+// storeCopy enters what the event says of the copy that a transfer brought. h is the host of the transfer, which has
+// been brought to its step.
 func (f *fold) storeCopy(h *hostRow, t *transfer) error {
 	switch {
+	// This event has completed it. One that only repeats it does not count as another copy.
 	case t.state == completed && t.ended.offset == f.m.offset:
 		return f.putCopy(h, &copyRow{name: t.name, kind: t.kind, version: t.version, from: t.from,
 			bytes: cmp.Or(f.m.size, t.bytes), files: t.files, checked: t.checked, transfer: t.no})
 	case f.m.class == checksum:
+		// A later transfer may have brought another copy, which is not damaged.
 		c, err := f.copyOf(t.name, t.kind, h.name)
 		if err != nil || c == nil || c.transfer != t.no {
 			return err
@@ -185,6 +201,7 @@ func (f *fold) changeCopy(h *hostRow, _ int) error {
 		return f.putCopy(h, &copyRow{name: m.name, kind: m.kind, version: m.version, bytes: cmp.Or(m.size, m.bytes),
 			files: m.files, checked: m.checked})
 	}
+	// A copy that is not known cannot be shown as damaged.
 	c, err := f.copyOf(m.name, m.kind, h.name)
 	if err != nil {
 		return err
@@ -218,18 +235,21 @@ func (f *fold) putCopy(h *hostRow, c *copyRow) error {
 	case old == nil && h.copies == f.limits.copies:
 		f.tally.OverLimit++
 		return nil
+	// The first copy of the name has the index row by host.
 	case old == nil:
 		h.copies++
 		if err := f.rows.Set(key("b", c.host, c.name, c.kind), nil); err != nil {
 			return err
 		}
+	// The same version again: the host has had it since the older one came, unless that was damaged, or gone with the
+	// host.
 	case old.version == c.version && c.version != "" && old.checked != damaged && old.offset > h.gone:
 		c.since = old.since
 	}
 	return f.rows.Set(c.key(), c.encode())
 }
 
-// damage enters that a copy is not what it should be.
+// damage enters that a copy is not what it should be. The row stays: it says that the copy is no good.
 func (f *fold) damage(c *copyRow) error {
 	c.checked, c.at, c.offset = damaged, f.m.at, f.m.offset
 	return f.rows.Set(c.key(), c.encode())

@@ -41,7 +41,7 @@ type Options struct {
 }
 
 // BuiltIn is a view of which every node folds as much as its log has. What it folds is the node's own affair, so nodes
-// of different builds may have different ones.
+// of different builds may have different ones. It is folded from offset 1, or from the first event that is still there.
 type BuiltIn struct {
 	Name    string    // begins with a zero byte, so that no definition has it
 	Fold    view.Fold // publishes nothing
@@ -51,7 +51,8 @@ type BuiltIn struct {
 // firstBuiltIn is the generation of the first view that is built in. Those of definitions count up from 1.
 const firstBuiltIn = 1 << 63
 
-// defined returns what is folded: the views that are built in, and those that are defined.
+// defined returns what is folded: the views that are built in, and those that are defined. Their generations are in the
+// order of the list, from firstBuiltIn on, so load finds one by its number.
 func (e *Engine) defined(d *fsm.ViewDefinitions) (list []fsm.ViewDefinition) {
 	for i, b := range e.opts.BuiltIn {
 		list = append(list, fsm.ViewDefinition{Name: b.Name, Generation: firstBuiltIn + uint64(i), Since: 1})
@@ -60,18 +61,19 @@ func (e *Engine) defined(d *fsm.ViewDefinitions) (list []fsm.ViewDefinition) {
 }
 
 // Source is what views are folded from. It is the state machine. Its methods must not wait for an entry that is being
-// applied, since such an entry may wait for the engine.
+// applied, since such an entry may wait for the engine. Each method returns what is true at the moment, and may be
+// called by several goroutines at once.
 type Source interface {
 	Log() *log.Log
-	ViewDefinitions() *fsm.ViewDefinitions
-	FeatureLevel() uint32
+	ViewDefinitions() *fsm.ViewDefinitions // a new value for each change, whose predecessor's Replaced is closed
+	FeatureLevel() uint32                  // what all members of the cluster know
 }
 
 // Engine folds the views of one node. It is safe for concurrent use.
 type Engine struct {
 	opts   Options
-	source Source // set by Start
-	wake   chan struct{}
+	source Source          // set by Start
+	wake   chan struct{}   // holds an element if run is to look now; see hurry
 	ctx    context.Context // ends when the engine is stopped
 	stop   context.CancelFunc
 	done   sync.WaitGroup // for run
@@ -84,11 +86,11 @@ type Engine struct {
 	dbMu sync.RWMutex
 	db   *pebble.DB // nil once the engine is closed
 
-	mu     sync.Mutex // guards the following; held to commit, so a snapshot taken under it is at the offset in at
-	live   []*folded  // by name
-	reload bool       // the views are to be loaded again
-	swept  bool       // what is stored of views that are not live was removed
-	moved  chan struct{}
+	mu     sync.Mutex    // guards the following; held to commit, so a snapshot taken under it is at the offset in at
+	live   []*folded     // by name
+	reload bool          // the views are to be loaded again
+	swept  bool          // what is stored of views that are not live was removed
+	moved  chan struct{} // closed and replaced when a view has moved on, or the list of views has changed
 	// fired holds an element since the last receive after which there are more firings.
 	fired chan struct{}
 }
@@ -107,6 +109,7 @@ func Open(o Options) (*Engine, error) {
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	var err error
 	e.db, err = e.open()
+	// Rows are derived from the log, so a damaged store is no loss but of time, and of what the log has trimmed.
 	if errors.Is(err, store.ErrDamaged) {
 		o.Logger.Error("the store of the views is damaged: they are folded again", "error", err)
 		if err = o.FS.RemoveAll(o.Dir); err == nil {
@@ -122,7 +125,7 @@ func Open(o Options) (*Engine, error) {
 // memory is what the database takes of it for its cache, and for a table, in bytes.
 const memory = 16 << 20
 
-// store returns the options of the folder.
+// store returns the options of the folder. Fatal is given to the store too: a write that hangs is found there.
 func (e *Engine) store() *store.Options {
 	return &store.Options{Dir: e.opts.Dir, FS: e.opts.FS, Logger: e.opts.Logger, Fatal: e.opts.Fatal, Memory: memory}
 }
@@ -132,6 +135,7 @@ func (e *Engine) open() (*pebble.DB, error) {
 	if err := e.opts.FS.MkdirAll(e.opts.Dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, err
 	}
+	// The folder's manifest names the database: Swap puts another one in its place.
 	path, err := e.store().Current()
 	if err != nil {
 		return nil, err
@@ -153,9 +157,11 @@ func (e *Engine) Stop() {
 
 // Close stops the engine and closes its database. It may be called again.
 func (e *Engine) Close() error {
+	// run must have ended, since it uses the database.
 	e.Stop()
 	e.dbMu.Lock()
 	defer e.dbMu.Unlock()
+	// Readers that come later find nil. A second call closes nothing.
 	db := e.db
 	e.db = nil
 	if db == nil {
@@ -164,7 +170,8 @@ func (e *Engine) Close() error {
 	return db.Close()
 }
 
-// view calls use with the database, which stays open until use returns.
+// view calls use with the database, which stays open until use returns. It returns ErrClosed if the engine is closed.
+// use must not take dbMu again.
 func (e *Engine) view(use func(db *pebble.DB) error) error {
 	e.dbMu.RLock()
 	defer e.dbMu.RUnlock()
@@ -177,26 +184,32 @@ func (e *Engine) view(use func(db *pebble.DB) error) error {
 // syncEvery is how often what was folded is made durable, so that a trim seldom has to wait for it.
 const syncEvery = time.Second
 
-// run folds until the engine is stopped.
+// run folds until the engine is stopped. It is the only goroutine that folds and writes rows.
 func (e *Engine) run() {
 	sync := time.NewTicker(syncEvery)
 	defer sync.Stop()
 	var seen *fsm.ViewDefinitions
 	for e.ctx.Err() == nil {
+		// Swap holds loop while it replaces what is folded.
 		e.loop.Lock()
 		// The channel belongs to the end: growth since then has closed it.
 		_, last := e.source.Log().Bounds()
+		// Taken before the round: what is appended while it folds is not missed.
 		grown := e.source.Log().Grown(last + 1)
 		defined := e.source.ViewDefinitions()
 		more, err := e.round(defined, defined != seen, last)
 		e.loop.Unlock()
+		// The store is at fault and the node ends, or the engine is being closed.
 		if !e.must(err) {
 			return
 		}
 		seen = defined
+		// There is more of the log, so nothing is waited for.
 		if more {
 			continue
 		}
+		// All is folded. What has to be done next comes from the log, from new definitions, from somebody who waits, or
+		// from the clock.
 		select {
 		case <-grown:
 			e.gather(len(defined.List) > 0)
@@ -218,7 +231,8 @@ const (
 	gatherBuiltIn = 200 * time.Millisecond
 )
 
-// gather waits for more events, unless somebody waits for those that there are.
+// gather waits for more events, unless somebody waits for those that there are. defined says whether there are views
+// with rules.
 func (e *Engine) gather(defined bool) {
 	limit := gatherBuiltIn
 	if defined {
@@ -233,7 +247,7 @@ func (e *Engine) gather(defined bool) {
 	}
 }
 
-// hurry has what gathers folded now.
+// hurry has what gathers folded now. It does not wait.
 func (e *Engine) hurry() {
 	select {
 	case e.wake <- struct{}{}:
@@ -242,7 +256,9 @@ func (e *Engine) hurry() {
 }
 
 // round folds some events of each view, up to last, and reports whether there may be more. The caller holds loop.
+// changed says that defined is another than in the round before.
 func (e *Engine) round(defined *fsm.ViewDefinitions, changed bool, last uint64) (more bool, err error) {
+	// A swap has emptied the list of views: it is loaded again, though the definitions may be the same.
 	e.mu.Lock()
 	changed = changed || e.reload
 	e.reload = false
@@ -253,6 +269,7 @@ func (e *Engine) round(defined *fsm.ViewDefinitions, changed bool, last uint64) 
 			return false, err
 		}
 	}
+	// Views take turns, a chunk each: one that begins at the start of the log must not keep the others waiting.
 	for _, f := range e.folds() {
 		stepped, err := e.step(f, last)
 		if err != nil {
@@ -263,7 +280,8 @@ func (e *Engine) round(defined *fsm.ViewDefinitions, changed bool, last uint64) 
 	return more, nil
 }
 
-// must ends the node over an error of the store, and returns false if the engine has to end.
+// must ends the node over an error of the store, and returns false if the engine has to end. Without its store the node
+// cannot keep what it has promised to BeforeTrim.
 func (e *Engine) must(err error) bool {
 	if err == nil {
 		return true
@@ -275,18 +293,20 @@ func (e *Engine) must(err error) bool {
 	return false
 }
 
-// folds returns what is folded.
+// folds returns what is folded. The list is the caller's; the views are guarded by mu.
 func (e *Engine) folds() []*folded {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.live)
 }
 
-// adopt begins to fold what is defined and not folded yet, and removes what is not defined any more.
+// adopt begins to fold what is defined and not folded yet, and removes what is not defined any more. It is called by
+// run alone. A view whose declaration has changed has another generation, so it is another view here.
 func (e *Engine) adopt(defined *fsm.ViewDefinitions) error {
 	var live []*folded
 	list := e.defined(defined)
 	for _, d := range list {
+		// What is live keeps its rows in memory.
 		f := e.byGeneration(d.Generation)
 		if f == nil {
 			var err error
@@ -295,6 +315,7 @@ func (e *Engine) adopt(defined *fsm.ViewDefinitions) error {
 				return err
 			}
 		}
+		// The state says that these firings were published, by this node or another.
 		if err := e.dropEmitted(f, d.Emitted); err != nil {
 			return err
 		}
@@ -302,14 +323,18 @@ func (e *Engine) adopt(defined *fsm.ViewDefinitions) error {
 	}
 	e.mu.Lock()
 	for i, f := range live {
+		// Only Emitted can differ within one generation.
 		f.def = list[i]
 	}
+	// What was live and is not defined any more. The list is not used again, so its memory is free for it.
 	gone := slices.DeleteFunc(e.live, func(f *folded) bool { return slices.Contains(live, f) })
 	for _, f := range gone {
 		f.endWatches()
 	}
 	e.live = live
+	// Who waits for a definition, or for one that was removed, looks again.
 	e.announce()
+	// The first call removes what an earlier process has left.
 	sweep := len(gone) > 0 || !e.swept
 	e.swept = true
 	e.mu.Unlock()
@@ -329,23 +354,27 @@ func (e *Engine) byGeneration(generation uint64) *folded {
 	return nil
 }
 
-// announce wakes whoever waits for a view. The caller holds mu.
+// announce wakes whoever waits for a view. The caller holds mu. Whoever waits takes moved under mu before it looks, so
+// it misses nothing in between.
 func (e *Engine) announce() {
 	close(e.moved)
 	e.moved = make(chan struct{})
 }
 
-// sync makes durable what is folded by now.
+// sync makes durable what is folded by now. Rows are written without a sync. A sync of the database's log makes all of
+// them durable that were written before.
 func (e *Engine) sync() error {
 	return e.view(func(db *pebble.DB) error {
 		// What a view has passed without a match is not stored yet.
 		e.mu.Lock()
+		// Where each view is now: what is folded during the sync is not promised by it.
 		upTo := map[*folded]uint64{}
 		batch := db.NewBatch()
 		defer batch.Close()
 		var err error
 		dirty := false
 		for _, f := range e.live {
+			// Without progress since the last sync there is nothing to write.
 			if f.at > f.durable {
 				dirty = true
 			}
@@ -354,6 +383,7 @@ func (e *Engine) sync() error {
 			}
 			upTo[f] = f.at
 		}
+		// The offsets go into the same log as the rows before them, so they are never ahead of these after a crash.
 		if err == nil && dirty {
 			err = batch.Commit(pebble.NoSync)
 			for f, at := range upTo {
@@ -390,9 +420,11 @@ func (e *Engine) BeforeTrim(first uint64) error {
 	case <-e.ctx.Done():
 		return fmt.Errorf("trim below %d while the node closes: %w", first, ErrClosed)
 	}
+	// Until nothing lags, it looks again whenever a view has moved on.
 	for {
 		e.mu.Lock()
 		moved, lags, durable := e.moved, false, true
+		// What is defined counts, not what is live: run may not have adopted the newest view yet.
 		for _, d := range e.defined(e.source.ViewDefinitions()) {
 			f := e.liveGeneration(d.Generation)
 			switch {
@@ -404,12 +436,15 @@ func (e *Engine) BeforeTrim(first uint64) error {
 			}
 		}
 		e.mu.Unlock()
+		// The usual case: the sync of the last second has it.
 		if !lags && durable {
 			return nil
 		}
+		// All is folded but not on the disk. What this sync makes durable is enough.
 		if !lags {
 			return e.sync()
 		}
+		// A view that gathers events would keep the entry waiting.
 		e.hurry()
 		select {
 		case <-moved:

@@ -21,7 +21,7 @@ import (
 //
 // storedAt <= at, durable <= at.
 type folded struct {
-	generation uint64
+	generation uint64             // of its definition; it never changes
 	def        fsm.ViewDefinition // the newest, whose Emitted rises
 
 	fold    view.Fold // nil if this build cannot compile it
@@ -29,29 +29,30 @@ type folded struct {
 	version uint64  // of the fold
 	rows    written // only run uses them
 
-	at       uint64   // the offset up to which all events are folded
-	from     uint64   // the first offset that was folded
-	count    int64    // of rows of keys
-	digest   uint64   // of all rows
-	digests  []Digest // at the offsets that digestEvery divides, the latest last
-	storedAt uint64   // what the database has of at
-	durable  uint64   // what the disk has of it
-	firings  int      // that are stored, and not published yet
-	failed   string   // why it is not folded any further
-	watches  map[*Watch]bool
+	at       uint64          // the offset up to which all events are folded
+	from     uint64          // the first offset that was folded
+	count    int64           // of rows of keys
+	digest   uint64          // of all rows
+	digests  []Digest        // at the offsets that digestEvery divides, the latest last
+	storedAt uint64          // what the database has of at
+	durable  uint64          // what the disk has of it
+	firings  int             // that are stored, and not published yet
+	failed   string          // why it is not folded any further
+	watches  map[*Watch]bool // the readers of its changes
 }
 
-// meta is what is stored of a view.
+// meta is what is stored of a view. It is written in the batch of the rows that it describes, so it is true for them
+// after any crash.
 type meta struct {
 	Name    string `json:"name"`
 	Version uint64 `json:"version"` // of the fold
-	From    uint64 `json:"from"`
+	From    uint64 `json:"from"`    // as in folded, and so are the others
 	At      uint64 `json:"at"`
 	Rows    int64  `json:"rows"`
 	Digest  uint64 `json:"digest"`
 }
 
-// storeMeta writes what is known of a view into a batch.
+// storeMeta writes what is known of a view into a batch. The caller holds mu.
 func (f *folded) storeMeta(b *pebble.Batch) error {
 	value, err := json.Marshal(meta{f.def.Name, f.version, f.from, f.at, f.count, f.digest})
 	if err != nil {
@@ -60,11 +61,13 @@ func (f *folded) storeMeta(b *pebble.Batch) error {
 	return b.Set(keyOf(prefixMeta, f.generation), value, nil)
 }
 
-// load returns a view as it is stored, or one that begins.
+// load returns a view as it is stored, or one that begins. A view that cannot be compiled is live, but failed: readers
+// get the reason and BeforeTrim does not wait for it.
 func (e *Engine) load(d fsm.ViewDefinition) (*folded, error) {
 	f := &folded{generation: d.Generation, def: d, from: d.Since, at: d.Since - 1, version: e.opts.Version,
 		watches: map[*Watch]bool{}}
 	f.rows.generation = d.Generation
+	// A built-in view is compiled already and has a version of its own.
 	var err error
 	if d.Generation >= firstBuiltIn {
 		b := e.opts.BuiltIn[d.Generation-firstBuiltIn]
@@ -86,9 +89,12 @@ func (e *Engine) load(d fsm.ViewDefinition) (*folded, error) {
 		if err != nil {
 			return err
 		}
+		// Rows of another version of the fold are not what this one would have made of the events.
 		if !found || known.Version != f.version {
 			return e.restart(db, f, d.Since)
 		}
+		// It resumes. durable stays 0 until a sync, though all that was read is in the database: a killed process may
+		// have left it unsynced.
 		f.from, f.at, f.storedAt, f.count, f.digest = known.From, known.At, known.At, known.Rows, known.Digest
 		f.firings, err = countFirings(db, d.Generation)
 		return err
@@ -99,7 +105,7 @@ func (e *Engine) load(d fsm.ViewDefinition) (*folded, error) {
 	return f, nil
 }
 
-// readMeta returns what is stored of a view.
+// readMeta returns what is stored of a view. found is false if nothing is stored.
 func readMeta(r pebble.Reader, generation uint64) (m meta, found bool, err error) {
 	value, closer, err := r.Get(keyOf(prefixMeta, generation))
 	if errors.Is(err, pebble.ErrNotFound) {
@@ -112,7 +118,8 @@ func readMeta(r pebble.Reader, generation uint64) (m meta, found bool, err error
 	return m, true, json.Unmarshal(value, &m)
 }
 
-// restart removes what is stored of a view, which is folded from an offset on.
+// restart removes what is stored of a view, which is folded from an offset on. Nothing that was on the disk of it
+// counts any more, so durable falls, too.
 func (e *Engine) restart(db *pebble.DB, f *folded, from uint64) error {
 	batch := db.NewBatch()
 	defer batch.Close()
@@ -121,11 +128,13 @@ func (e *Engine) restart(db *pebble.DB, f *folded, from uint64) error {
 		low, high := span(prefix, f.generation)
 		err = errors.Join(err, batch.DeleteRange(low, high, nil))
 	}
+	// Rows in memory would be taken for stored ones.
 	f.rows.abandon()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	f.from, f.at, f.storedAt, f.durable = from, from-1, from-1, from-1
 	f.count, f.firings, f.digest, f.digests = 0, 0, 0, nil
+	// The offset and the removal are one batch: a crash leaves all rows or none.
 	if err = errors.Join(err, f.storeMeta(batch)); err != nil {
 		return err
 	}
@@ -134,13 +143,15 @@ func (e *Engine) restart(db *pebble.DB, f *folded, from uint64) error {
 
 // Bounds of what is folded at a time.
 const (
-	chunkEvents = 1000
+	chunkEvents = 1000 // that match, read at once
 	// storeEvery is how many events without a match are passed until that is stored.
 	storeEvery = 10_000
 )
 
-// step folds some events of a view, up to last, and reports whether there may be more.
+// step folds some events of a view, up to last, and reports whether there may be more. An error is one of the log or
+// the database. That of a fold ends the view alone, see fail.
 func (e *Engine) step(f *folded, last uint64) (more bool, err error) {
+	// run alone changes at and failed, so they are read without mu.
 	if f.failed != "" || f.at >= last {
 		return false, nil
 	}
@@ -162,7 +173,8 @@ func (e *Engine) skip(f *folded, gap *log.Gap) error {
 	return e.view(func(db *pebble.DB) error { return e.restart(db, f, gap.To+1) })
 }
 
-// pass moves a view past events that it does not read, and returns false if that is to be stored.
+// pass moves a view past events that it does not read, and returns false if that is to be stored. It saves a write for
+// each entry that is of no interest to the view. After a crash the view reads these events again.
 func (e *Engine) pass(f *folded, at uint64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -188,13 +200,16 @@ type Digest struct {
 	Sum    uint64
 }
 
-// noteDigests notes a digest for the offsets after the last noted one, up to an offset. The caller holds mu.
+// noteDigests notes a digest for the offsets after the last noted one, up to an offset. The caller holds mu. Nothing
+// has changed the rows since the last noted one, so all of these offsets have the same sum.
 func (f *folded) noteDigests(upTo, sum uint64) {
+	// Where it begins: after the last that is noted, or, if none is, after where the view is.
 	next := f.at / digestEvery
 	if n := len(f.digests); n > 0 {
 		next = f.digests[n-1].Offset / digestEvery
 	}
 	last := upTo / digestEvery
+	// A view that has moved far notes only as many as are kept.
 	for next = max(next+1, last-min(last, digestsKept)+1); next <= last; next++ {
 		f.digests = append(f.digests, Digest{next * digestEvery, sum})
 	}
@@ -208,12 +223,14 @@ func (e *Engine) apply(db *pebble.DB, f *folded, chunk log.Chunk) (err error) {
 	if len(chunk.Events) == 0 && e.pass(f, at) {
 		return nil
 	}
+	// The batch has to be closed whatever happens. A committed one is closed as well.
 	f.rows.begin(db)
 	defer func() { err = errors.Join(err, f.rows.end()) }()
 	// Between the end of the last chunk and the first event nothing changes.
 	f.rows.offset = f.at
 	firings := 0
 	var noted []Digest // of what this chunk adds, before events that follow an offset that digestEvery divides
+	// Rows stay in memory until flush, but a fold that lists rows has them written into the batch before.
 	for i := range chunk.Events {
 		ev := &chunk.Events[i]
 		// The next such offset may be that of the event before.
@@ -235,6 +252,7 @@ func (e *Engine) apply(db *pebble.DB, f *folded, chunk log.Chunk) (err error) {
 			if err != nil {
 				return e.fail(f, ev.Offset, fmt.Errorf("rule %q: %w", fired[n].Rule, err))
 			}
+			// Under the offset and its number, so they are published in the order of the log.
 			key := binary.BigEndian.AppendUint32(firingKey(f.generation, ev.Offset), uint32(n))
 			if err := f.rows.batch.Set(key, copied, nil); err != nil {
 				return err
@@ -248,13 +266,16 @@ func (e *Engine) apply(db *pebble.DB, f *folded, chunk log.Chunk) (err error) {
 	return e.commit(f, at, firings, noted)
 }
 
-// commit stores a chunk. Readers see it as a whole.
+// commit stores a chunk. Readers see it as a whole. The caller has flushed the rows. noted has digests of what the
+// chunk had added by then, and the last one is that of its end.
 func (e *Engine) commit(f *folded, at uint64, firings int, noted []Digest) error {
+	// Under mu until the batch is committed: a snapshot taken meanwhile would not be at f.at.
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, d := range noted {
 		f.noteDigests(d.Offset, f.digest+d.Sum)
 	}
+	// The digest is a sum, so what the chunk adds is enough.
 	f.digest += f.rows.digest
 	f.noteDigests(at, f.digest)
 	f.at, f.count, f.firings = at, f.count+f.rows.rows, f.firings+firings
@@ -264,6 +285,7 @@ func (e *Engine) commit(f *folded, at uint64, firings int, noted []Digest) error
 	if err := f.rows.batch.Commit(pebble.NoSync); err != nil {
 		return err
 	}
+	// Readers learn of it once it can be read.
 	f.storedAt = at
 	for w := range f.watches {
 		w.add(f.rows.touched)
@@ -278,7 +300,8 @@ func (e *Engine) commit(f *folded, at uint64, firings int, noted []Digest) error
 	return nil
 }
 
-// fail stops folding a view. What it has folded of the chunk is not stored.
+// fail stops folding a view. What it has folded of the chunk is not stored. It returns nil: the other views go on. A
+// restart of the node tries again.
 func (e *Engine) fail(f *folded, offset uint64, err error) error {
 	f.rows.abandon()
 	e.mu.Lock()
@@ -289,7 +312,8 @@ func (e *Engine) fail(f *folded, offset uint64, err error) error {
 	return nil
 }
 
-// copyOf returns what is stored of an event that a rule publishes.
+// copyOf returns what is stored of an event that a rule publishes. The payload is made canonical here, so that an event
+// that the log would refuse stops the view and not its publisher.
 func copyOf(fired view.Firing) ([]byte, error) {
 	ev := fired.Event
 	var err error
@@ -297,7 +321,8 @@ func copyOf(fired view.Firing) ([]byte, error) {
 	return frame.EncodeCopy(&ev), err
 }
 
-// countFirings returns how many firings of a view are stored.
+// countFirings returns how many firings of a view are stored. The number is not stored: it is counted when the view is
+// loaded, and kept up to date from there.
 func countFirings(r pebble.Reader, generation uint64) (n int, err error) {
 	low, high := span(prefixFiring, generation)
 	it, err := r.NewIter(&pebble.IterOptions{LowerBound: low, UpperBound: high})
@@ -311,8 +336,10 @@ func countFirings(r pebble.Reader, generation uint64) (n int, err error) {
 	return n, it.Error()
 }
 
-// dropEmitted removes the firings of the offsets up to emitted, which are published.
+// dropEmitted removes the firings of the offsets up to emitted, which are published. run calls it when the definitions
+// have changed, as they do when the state records what was published.
 func (e *Engine) dropEmitted(f *folded, emitted uint64) error {
+	// Most calls are for views that publish nothing.
 	if f.firings == 0 {
 		return nil
 	}
@@ -325,6 +352,7 @@ func (e *Engine) dropEmitted(f *folded, emitted uint64) error {
 			return err
 		}
 		defer it.Close()
+		// One by one, as they have to be counted.
 		dropped := 0
 		for ok := it.First(); ok; ok = it.Next() {
 			if err := batch.Delete(it.Key(), nil); err != nil {
@@ -337,18 +365,21 @@ func (e *Engine) dropEmitted(f *folded, emitted uint64) error {
 		}
 		e.mu.Lock()
 		defer e.mu.Unlock()
+		// Both under mu, so Status never has a number that is not stored.
 		f.firings -= dropped
 		return batch.Commit(pebble.NoSync)
 	})
 }
 
-// removeOthers removes what is stored of generations that are not live.
+// removeOthers removes what is stored of generations that are not live. They were removed or replaced, here or before a
+// restart.
 func (e *Engine) removeOthers(live []*folded) error {
 	return e.view(func(db *pebble.DB) error {
 		known := map[uint64]bool{}
 		for _, f := range live {
 			known[f.generation] = true
 		}
+		// Each view that has anything stored has a meta.
 		it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixMeta}, UpperBound: []byte{prefixMeta + 1}})
 		if err != nil {
 			return err

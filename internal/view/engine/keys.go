@@ -4,9 +4,9 @@ import "encoding/binary"
 
 // The first byte of each key; doc.go has what is stored under it.
 const (
-	prefixMeta   = 'm'
-	prefixRow    = 'r'
-	prefixFiring = 'o'
+	prefixMeta   = 'm' // meta, as JSON
+	prefixRow    = 'r' // rows
+	prefixFiring = 'o' // firings
 )
 
 // keyOf is the key under a prefix of a view, before what follows in it.
@@ -33,6 +33,7 @@ func offsetOf(key []byte) uint64 { return binary.BigEndian.Uint64(key[1+8:]) }
 // after returns the first key that does not begin with prefix, nil if there is none.
 func after(prefix []byte) []byte {
 	end := append([]byte(nil), prefix...)
+	// The last byte that is not 255 is raised, and those after it are cut off.
 	for i := len(end) - 1; i >= 0; i-- {
 		if end[i]++; end[i] != 0 {
 			return end[:i+1]

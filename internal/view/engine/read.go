@@ -19,12 +19,18 @@ import (
 
 // Errors of readers.
 var (
+	// ErrNotFound: the name is neither defined nor built in.
 	ErrNotFound = errors.New("there is no such view")
-	ErrNotYet   = errors.New("this node is about to load the view")
-	ErrFailed   = errors.New("the view is not folded any further")
-	ErrGone     = errors.New("the events that the row was folded from are gone")
+	// ErrNotYet: the state was replaced, or the definition is new.
+	ErrNotYet = errors.New("this node is about to load the view")
+	// ErrFailed: the view cannot be compiled, or the fold of an event has failed.
+	ErrFailed = errors.New("the view is not folded any further")
+	// ErrGone: a GoneError has the first event that is left.
+	ErrGone = errors.New("the events that the row was folded from are gone")
+	// ErrTooLarge: maxAgain is the bound.
 	ErrTooLarge = errors.New("the view has too many rows to fold it again for one of them")
-	ErrLags     = errors.New("a reader of changes lags by too many of them")
+	// ErrLags: maxWatched is the bound.
+	ErrLags = errors.New("a reader of changes lags by too many of them")
 )
 
 // Status says how far a view is on this node.
@@ -33,7 +39,7 @@ type Status struct {
 	At      uint64 // the offset up to which all events are folded
 	Of      uint64 // the log's end
 	From    uint64 // the first offset that was folded; after Since if events before it are gone
-	Rows    int64
+	Rows    int64  // of keys
 	Firings int    // that were not published yet
 	Failed  string // why it is not folded any further; empty if it is
 	Digest  uint64 // of all rows, as of At
@@ -44,6 +50,7 @@ func (s *Status) Incomplete() bool { return s.From > s.Since }
 
 // status returns how far a view is. The caller holds mu.
 func (e *Engine) status(f *folded) Status {
+	// After a crash within Swap a view may be beyond the end of the log.
 	_, last := e.source.Log().Bounds()
 	return Status{ViewDefinition: f.def, At: f.at, Of: max(last, f.at), From: f.from, Rows: f.count, Firings: f.firings,
 		Failed: f.failed, Digest: f.digest}
@@ -78,7 +85,8 @@ func (e *Engine) List() []Status {
 	return list
 }
 
-// Reader reads the rows of a view as they are at one offset.
+// Reader reads the rows of a view as they are at one offset. It is valid until the function that it was given to
+// returns.
 type Reader struct {
 	Status
 	fold view.Fold
@@ -99,10 +107,12 @@ func (r *Reader) Keys(after string, limit int) ([]string, error) {
 // Skipped returns which events could not be folded.
 func (r *Reader) Skipped() (view.Skipped, error) { return r.fold.Skipped(r.rows) }
 
-// Read calls use with the rows of a view as they are now. The database is not replaced meanwhile: use must be quick.
+// Read calls use with the rows of a view as they are now. The database is not replaced meanwhile: use must be quick. It
+// returns ErrNotFound or ErrNotYet for a view that is not live, and ErrFailed for one that cannot be compiled. A view
+// that has failed later is read as it was then.
 func (e *Engine) Read(name string, use func(*Reader) error) error {
 	return e.view(func(db *pebble.DB) error {
-		// The snapshot is at the offset that at is.
+		// The snapshot is at the offset that at is. Under mu no chunk is committed.
 		e.mu.Lock()
 		f := e.named(name)
 		if f == nil {
@@ -120,7 +130,8 @@ func (e *Engine) Read(name string, use func(*Reader) error) error {
 	})
 }
 
-// absent is the error for a view that is not live: after the state was replaced it may be defined.
+// absent is the error for a view that is not live: after the state was replaced it may be defined. A caller may hold
+// mu: it asks the state only.
 func (e *Engine) absent(name string) error {
 	_, defined := e.source.ViewDefinitions().Get(name)
 	if defined || slices.ContainsFunc(e.opts.BuiltIn, func(b BuiltIn) bool { return b.Name == name }) {
@@ -139,9 +150,11 @@ func (e *Engine) named(name string) *folded {
 	return nil
 }
 
-// Wait returns once a view has folded the log up to an offset.
+// Wait returns once a view has folded the log up to an offset. It also returns if the view fails or is removed, if ctx
+// ends, and if the engine stops. A view that is about to be loaded is waited for.
 func (e *Engine) Wait(ctx context.Context, name string, offset uint64) error {
 	for {
+		// moved is taken together with where the view is, so a move in between closes it.
 		e.mu.Lock()
 		f, moved := e.named(name), e.moved
 		var status Status
@@ -157,6 +170,7 @@ func (e *Engine) Wait(ctx context.Context, name string, offset uint64) error {
 		case status.Failed != "":
 			return fmt.Errorf("%w: %s", ErrFailed, status.Failed)
 		}
+		// Somebody waits: the events are not to gather first.
 		e.hurry()
 		select {
 		case <-moved:
@@ -168,7 +182,8 @@ func (e *Engine) Wait(ctx context.Context, name string, offset uint64) error {
 	}
 }
 
-// WaitDefined returns once this node folds a view in a generation, or a later one.
+// WaitDefined returns once this node folds a view in a generation, or a later one. The caller knows that the generation
+// is defined: a name that is unknown is waited for.
 func (e *Engine) WaitDefined(ctx context.Context, name string, generation uint64) error {
 	for {
 		e.mu.Lock()
@@ -189,7 +204,8 @@ func (e *Engine) WaitDefined(ctx context.Context, name string, generation uint64
 }
 
 // ReadAt calls use with the rows of a view as they were at an offset, which it has folded. If a key is given, use reads
-// the row of that key alone. What has changed since is folded again, in memory, from the events it was folded from.
+// the row of that key alone. What has changed since is folded again, in memory, from the events it was folded from. Its
+// errors are those of Read and of foldAgain.
 func (e *Engine) ReadAt(ctx context.Context, name, key string, at uint64, use func(*Reader) error) error {
 	var status Status
 	again := false
@@ -211,6 +227,7 @@ func (e *Engine) ReadAt(ctx context.Context, name, key string, at uint64, use fu
 	if err != nil || !again {
 		return err
 	}
+	// The view as it was read. If it was removed meanwhile, there is nothing to fold.
 	e.mu.Lock()
 	f := e.liveGeneration(status.Generation)
 	e.mu.Unlock()
@@ -224,6 +241,7 @@ func (e *Engine) ReadAt(ctx context.Context, name, key string, at uint64, use fu
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	// From the first offset that is in its rows, so the result is what they were.
 	rows := newInMemory()
 	if err := e.foldAgain(ctx, f, rows, status.From, at); err != nil {
 		return err
@@ -232,7 +250,9 @@ func (e *Engine) ReadAt(ctx context.Context, name, key string, at uint64, use fu
 	return use(&Reader{Status: status, fold: f.fold, rows: rows})
 }
 
-// foldAgain folds the events from one offset to another into rows.
+// foldAgain folds the events from one offset to another into rows. It writes nothing to the database, and what rules
+// publish is dropped. It returns a GoneError if some of the events are trimmed, and ErrTooLarge if the rows take more
+// than maxAgain.
 func (e *Engine) foldAgain(ctx context.Context, f *folded, rows *inMemory, from, to uint64) error {
 	for from <= to {
 		if ctx.Err() != nil {
@@ -242,6 +262,7 @@ func (e *Engine) foldAgain(ctx context.Context, f *folded, rows *inMemory, from,
 		if err != nil {
 			return err
 		}
+		// Events are missing. The view has them in its rows, but not as of to.
 		if chunk.Gap != nil {
 			return &GoneError{First: chunk.Gap.To + 1}
 		}
@@ -275,12 +296,13 @@ func (g *GoneError) Is(target error) bool { return target == ErrGone }
 // maxAgain bounds what is folded again in memory, in bytes.
 const maxAgain = 64 << 20
 
-// inMemory is rows in memory.
+// inMemory is rows in memory. It is for one goroutine.
 type inMemory struct {
-	rows  *btreemap.BTreeMap[string, []byte]
-	bytes int
+	rows  *btreemap.BTreeMap[string, []byte] // sorted, as Each goes through them in order
+	bytes int                                // what keys and values take, with rowOverhead for each row
 }
 
+// newInMemory returns rows that are empty.
 func newInMemory() *inMemory {
 	return &inMemory{rows: btreemap.New[string, []byte](32, strings.Compare)}
 }
@@ -315,6 +337,7 @@ func (m *inMemory) Delete(key string) error {
 
 // Each implements view.Rows.
 func (m *inMemory) Each(prefix, from string, yield func(key string, value []byte) bool) error {
+	// From the prefix, or from after from, to the last key that has the prefix.
 	low := btreemap.GE(prefix)
 	if from >= prefix {
 		low = btreemap.GT(from)
@@ -350,6 +373,7 @@ func (e *Engine) Firings(generation, from uint64, limit int) (list []Fired, err 
 			return err
 		}
 		defer it.Close()
+		// The offset that is the last may be large: its firings are published as one, or not at all.
 		bytes := 0
 		for ok := it.First(); ok; ok = it.Next() {
 			offset := offsetOf(it.Key())
@@ -360,6 +384,7 @@ func (e *Engine) Firings(generation, from uint64, limit int) (list []Fired, err 
 			if err != nil {
 				return err
 			}
+			// The event keeps the memory that it is decoded from; the iterator's is valid until the next step.
 			ev, err := frame.DecodeCopy(append([]byte(nil), value...))
 			if err != nil {
 				return err
@@ -402,12 +427,13 @@ func (e *Engine) Watch(name string) (*Watch, error) {
 	if f == nil {
 		return nil, e.absent(name)
 	}
+	// Under mu: each chunk that is committed from here on is noted.
 	w := &Watch{engine: e, view: f, changed: make(chan struct{}, 1), keys: map[string]bool{}}
 	f.watches[w] = true
 	return w, nil
 }
 
-// Close ends the watch.
+// Close ends the watch. It may be called again.
 func (w *Watch) Close() {
 	w.engine.mu.Lock()
 	defer w.engine.mu.Unlock()
@@ -428,6 +454,7 @@ func (w *Watch) Keys() (map[string]bool, error) {
 	case w.lags:
 		return nil, ErrLags
 	}
+	// The map is the caller's from here on.
 	keys := w.keys
 	w.keys = map[string]bool{}
 	return keys, nil
@@ -435,11 +462,13 @@ func (w *Watch) Keys() (map[string]bool, error) {
 
 // add notes changed rows. The caller holds the engine's mu.
 func (w *Watch) add(rows []string) {
+	// Rows that a fold has beside those of keys are of no interest.
 	for _, row := range rows {
 		if key, ok := w.view.fold.KeyOf(row); ok {
 			w.keys[key] = true
 		}
 	}
+	// A reader that is too slow has to read all rows again, so single keys are of no use to it.
 	if len(w.keys) > maxWatched {
 		w.keys, w.lags = map[string]bool{}, true
 	}

@@ -26,26 +26,26 @@ func decodeRow(stored []byte) (changed uint64, value []byte, err error) {
 
 // written is the rows of a view while events are folded: those that were read or changed lately, over the database.
 type written struct {
-	generation uint64
+	generation uint64                // of the view
 	isRow      func(key string) bool // of a key of the view, not of what the fold has beside its rows
 	offset     uint64                // of the event that is folded
 	batch      *pebble.Batch         // indexed; nil between chunks
 
-	recent  map[string]*recentRow
-	changed []string // keys of recent that the batch does not have yet
-	touched []string // keys that this chunk has changed, possibly several times
-	bytes   int      // of recent
-	rows    int64    // of keys that this chunk has added, less those it has removed
-	digest  uint64   // what this chunk adds to the digest of the view
+	recent  map[string]*recentRow // by key of the row; also rows that do not exist
+	changed []string              // keys of recent that the batch does not have yet
+	touched []string              // keys that this chunk has changed, possibly several times
+	bytes   int                   // of recent
+	rows    int64                 // of keys that this chunk has added, less those it has removed
+	digest  uint64                // what this chunk adds to the digest of the view
 }
 
 // recentRow is a row in memory.
 type recentRow struct {
-	value   []byte
+	value   []byte // empty if there is no such row; its memory is kept
 	offset  uint64 // of its last change
 	sum     uint64 // what it adds to the digest of the view; 0 if there is no such row
-	exists  bool
-	changed bool // since the batch has it
+	exists  bool   // false for one that was read and is not there, or was deleted
+	changed bool   // since the batch has it
 }
 
 // rowSum is what a row adds to the digest of its view, which is the sum of all: the order of changes does not matter.
@@ -65,13 +65,14 @@ const maxRecent = 8 << 20
 
 // begin takes what follows into a batch.
 func (w *written) begin(db *pebble.DB) {
+	// They are forgotten all at once, between chunks, when the database has them all.
 	if w.recent == nil || w.bytes > maxRecent {
 		w.recent, w.bytes = map[string]*recentRow{}, 0
 	}
 	w.batch, w.changed, w.touched, w.rows, w.digest = db.NewIndexedBatch(), nil, nil, 0, 0
 }
 
-// abandon forgets what was not committed.
+// abandon forgets what was not committed. The rows in memory may have changes that are in no database.
 func (w *written) abandon() { w.recent = nil }
 
 // end closes the batch.
@@ -88,6 +89,7 @@ func (w *written) row(key string) (*recentRow, error) {
 	if r := w.recent[key]; r != nil {
 		return r, nil
 	}
+	// The batch also has what this chunk has flushed.
 	r := &recentRow{}
 	stored, closer, err := w.batch.Get(rowKey(w.generation, key))
 	switch {
@@ -102,6 +104,7 @@ func (w *written) row(key string) (*recentRow, error) {
 		}
 		r.value, r.offset, r.sum, r.exists = slices.Clone(value), changed, rowSum(key, value), true
 	}
+	// A row that is not there is kept as well, so that it is not searched again.
 	w.recent[key] = r
 	w.bytes += len(key) + len(r.value) + rowOverhead
 	return r, nil
@@ -125,12 +128,13 @@ func (w *written) Set(key string, value []byte) error { return w.change(key, val
 // Delete implements view.Rows.
 func (w *written) Delete(key string) error { return w.change(key, nil, false) }
 
-// change sets or deletes a row.
+// change sets or deletes a row. The batch gets it with flush, once for all changes of a chunk.
 func (w *written) change(key string, value []byte, exists bool) error {
 	r, err := w.row(key)
 	if err != nil {
 		return err
 	}
+	// Only rows of keys are counted.
 	switch {
 	case exists == r.exists || !w.isRow(key):
 	case exists:
@@ -141,12 +145,14 @@ func (w *written) change(key string, value []byte, exists bool) error {
 	w.bytes += len(value) - len(r.value)
 	// The caller may use the memory of value again.
 	r.value, r.offset, r.exists = append(r.value[:0], value...), w.offset, exists
+	// The digest of the view changes by the difference; uint64 wraps around, and so does their sum.
 	sum := uint64(0)
 	if exists {
 		sum = rowSum(key, value)
 	}
 	w.digest += sum - r.sum
 	r.sum = sum
+	// Once until the next flush.
 	if !r.changed {
 		r.changed = true
 		w.changed = append(w.changed, key)
@@ -155,7 +161,8 @@ func (w *written) change(key string, value []byte, exists bool) error {
 	return nil
 }
 
-// flush writes the changed rows into the batch.
+// flush writes the changed rows into the batch. They stay in memory as well. With one row changed by many events, it is
+// written once.
 func (w *written) flush() error {
 	for _, key := range w.changed {
 		r := w.recent[key]
@@ -195,6 +202,7 @@ func eachRow(r pebble.Reader, generation uint64, prefix, from string,
 	if from >= prefix {
 		low = append(rowKey(generation, from), 0)
 	}
+	// from may be beyond all keys with the prefix.
 	if high != nil && bytes.Compare(low, high) >= 0 {
 		return nil
 	}
@@ -219,9 +227,10 @@ func eachRow(r pebble.Reader, generation uint64, prefix, from string,
 	return it.Error()
 }
 
-// stored is the rows of a view as they are in the database at one moment. They cannot be changed.
+// stored is the rows of a view as they are in the database at one moment. They cannot be changed. It is for one
+// goroutine, as newest changes with each read.
 type stored struct {
-	reader     pebble.Reader
+	reader     pebble.Reader // a snapshot
 	generation uint64
 	newest     uint64 // the offset of the last change of any row that was read
 }

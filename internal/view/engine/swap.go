@@ -15,7 +15,8 @@ import (
 // have all that its state has trimmed. They may have less than the state: the rest is folded from its log.
 
 // Checkpoint makes a copy of the views in dir, on the same file system, and then calls state, which makes one of the
-// state. Without a view that a snapshot has to have there is no copy, and made is false.
+// state. Without a view that a snapshot has to have there is no copy, and made is false. ErrClosed is returned if the
+// engine stops before it begins.
 func (e *Engine) Checkpoint(dir string, state func() error) (made bool, err error) {
 	select {
 	case e.gate <- struct{}{}:
@@ -23,8 +24,10 @@ func (e *Engine) Checkpoint(dir string, state func() error) (made bool, err erro
 	case <-e.ctx.Done():
 		return false, ErrClosed
 	}
+	// The views first: they may have less than the state, and never less than it has trimmed.
 	if e.copied() {
 		made = true
+		// With the log of writes flushed, the copy opens as it is here now.
 		err := e.view(func(db *pebble.DB) error { return db.Checkpoint(dir, pebble.WithFlushedWAL()) })
 		if err != nil {
 			return true, fmt.Errorf("checkpoint of the views into %s: %w", dir, err)
@@ -41,24 +44,27 @@ func (e *Engine) copied() bool {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	// An older build would not know the folder. A built-in view without rows is folded again from the log.
 	hasRows := func(f *folded) bool { return f.count > 0 }
 	return e.source.FeatureLevel() >= frame.LevelViews && slices.ContainsFunc(e.live, hasRows)
 }
 
 // Swap calls state, which replaces the state, and puts the copy of the views in dir, a folder on the same file system,
 // in the place of these; "" leaves them. Nothing is folded meanwhile. After a crash in between the views are newer than
-// the state, which is of the same log: they are right once it has come as far.
+// the state, which is of the same log: they are right once it has come as far. It waits for a copy that is being made.
 func (e *Engine) Swap(dir string, state func() error) error {
 	// It is called by who applies entries, so no trim waits: only a copy may have to end first.
 	e.gate <- struct{}{}
 	defer func() { <-e.gate }()
+	// run is between two rounds from here on.
 	e.loop.Lock()
 	defer e.loop.Unlock()
+	// The views first, so that a crash leaves them newer and not older than the state.
 	err := e.replace(dir)
 	if err == nil {
 		err = state()
 	}
-	// All is loaded as it is stored now.
+	// All is loaded as it is stored now. Also after an error: which of both were replaced is not known here.
 	e.mu.Lock()
 	for _, f := range e.live {
 		f.endWatches()
@@ -75,6 +81,7 @@ func (e *Engine) replace(dir string) error {
 	if dir == "" {
 		return nil
 	}
+	// No reader has the database open.
 	e.dbMu.Lock()
 	defer e.dbMu.Unlock()
 	if e.db == nil {
@@ -88,6 +95,7 @@ func (e *Engine) replace(dir string) error {
 	if err != nil {
 		return err
 	}
+	// The new one is in use before the old one goes. Its files are deleted once nothing has them open.
 	before := e.db
 	e.db = db
 	return errors.Join(before.Close(), e.opts.FS.RemoveAll(old))

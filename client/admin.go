@@ -39,6 +39,8 @@ type (
 func (a *Admin) Status(ctx context.Context) (Status, error) {
 	var s Status
 	err := a.Do(ctx, http.MethodGet, "/status", nil, nil, &s)
+
+	// The next call that needs the leader goes there at once.
 	if err == nil && s.LeaderHTTP != "" {
 		a.c.cluster.LearnLeader(s.LeaderHTTP)
 	}
@@ -105,6 +107,7 @@ func (a *Admin) RemoveDedupPolicy(ctx context.Context, eventType event.Type) (De
 	return left, err
 }
 
+// dedupPolicies is the route of the dedup policies; that of a type is below it.
 const dedupPolicies = "/v1/dedup/policies"
 
 // Members returns who belongs to the cluster.

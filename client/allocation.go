@@ -45,8 +45,8 @@ type AllocationOptions struct {
 type Allocation struct {
 	lease
 	c     *Client
-	id    string
-	fence uint64
+	id    string // made by this process, so a call that is repeated is the same request
+	fence uint64 // set once the allocation is granted
 }
 
 // Allocate requests all of some amounts of resources, or none, and keeps them. It waits for its turn until ctx is done,
@@ -66,6 +66,8 @@ func (c *Client) Allocate(ctx context.Context, amounts map[string]uint64, o Allo
 	if !o.NoWait {
 		ask.Wait = c.waitOfCall()
 	}
+
+	// x.fence is set by the call below, before the lease is renewed or lost.
 	x := &Allocation{c: c, id: uuid.NewString()}
 	x.lease = lease{ttl: ttl, reserve: o.Reserve, renew: x.renew, lost: ErrAllocationLost, warn: func(err error) {
 		c.cfg.Logger.Warn("the allocation is lost", "allocation", x.id, "fence", x.fence, "error", err)

@@ -74,13 +74,13 @@ func (c *Client) Call(ctx context.Context, ev event.Event, o CallOptions) (CallR
 // waiter waits for the outcome of a run.
 type waiter struct {
 	c        *Client
-	kind     event.Type
-	replies  []string
-	failures []string // a subset of types that are waited for, too
-	byFields []namedRun
+	kind     event.Type         // of the event, as the caller spells it
+	replies  []string           // canonical names
+	failures []string           // a subset of types that are waited for, too
+	byFields []namedRun         // the flows that the event is a stage of; after nameRuns those whose fields it has
 	fields   *event.FieldReader // of byFields
-	began    time.Time
-	result   CallResult
+	began    time.Time          // when the event was appended
+	result   CallResult         // filled in from the publish on
 }
 
 // namedRun is the run of the event by a flow that finds runs by payload fields.
@@ -95,6 +95,8 @@ func (w *waiter) choose(ctx context.Context, kind event.Type, o CallOptions) err
 	if err != nil {
 		return err
 	}
+
+	// A flow finds the run by payload fields only if the event is one of its stages.
 	found, _ := w.c.cfg.Catalogue.Resolve(string(kind))
 	for _, f := range flows {
 		if len(f.RunBy) > 0 && slices.Contains(f.Stages(), found.Type) {
@@ -121,6 +123,8 @@ func (w *waiter) choose(ctx context.Context, kind event.Type, o CallOptions) err
 	if len(known.Success) == 0 {
 		return fmt.Errorf("%w to %s: name it in CallOptions.Replies, or register a flow that does", ErrNoReply, kind)
 	}
+
+	// Events in the log have canonical names. In these the two lists may turn out to overlap.
 	w.replies, w.failures = w.names(known.Success), w.names(known.Failure)
 	for _, name := range w.replies {
 		if slices.Contains(w.failures, name) {
@@ -147,6 +151,7 @@ func (w *waiter) names(types []event.Type) (names []string) {
 // findRun finds the run that the event begins. Of one that this call has not started itself, or whose correlation id is
 // in the payload, the log has the event.
 func (w *waiter) findRun(ctx context.Context, first *event.Event) error {
+	// The run is that of the event in the log, whose correlation id and payload may differ from those sent.
 	if w.result.Duplicate || w.result.CorrelationID == "" {
 		stored, err := w.c.Get(ctx, w.result.Offset)
 		if err != nil {
@@ -169,6 +174,8 @@ func (w *waiter) nameRuns(payload []byte) {
 	for i := range w.byFields {
 		flows = append(flows, w.byFields[i].flow)
 	}
+
+	// One reader for the fields of all flows, also for the events that are read later.
 	w.fields = event.NewFieldReader(flows...)
 	fields := w.fields.Read(payload)
 	for i := range w.byFields {
@@ -195,6 +202,7 @@ func (w *waiter) wait(ctx context.Context) error {
 		filter.CorrelationIDs = []string{w.result.CorrelationID}
 	}
 	for {
+		// read moves next on, so that a tail that has failed is continued where it was.
 		err := w.read(ctx, filter, &next)
 		failure, ok := errors.AsType[*calls.Error](err)
 		switch {
@@ -231,6 +239,7 @@ func (w *waiter) read(ctx context.Context, filter event.Filter, next *uint64) er
 func (w *waiter) inRun(ev *event.Event) bool {
 	fields, elsewhere := w.fields.Read(ev.Payload), false
 	for i := range w.byFields {
+		// One flow in which both are of the same run is enough.
 		id := w.byFields[i].flow.RunIn(fields)
 		if id == w.byFields[i].id {
 			return true
@@ -255,6 +264,9 @@ func (w *waiter) isOutcome(ev *event.Event) bool {
 	}
 	// The fields are the publisher's own: one of another kind says nothing, and the others are read.
 	_ = json.Unmarshal(ev.Payload, &said)
+
+	// An event of a type that is asked for has to be of the run. A HANDLER_FAILED beside these has to answer the event
+	// itself.
 	asked := slices.Contains(w.replies, string(ev.Type)) || slices.Contains(w.failures, string(ev.Type))
 	if asked {
 		if !w.inRun(ev) {

@@ -53,10 +53,10 @@ type Cursor struct {
 	noScan  bool
 	toEnd   bool
 	lease   Lease
-	batches chan delivery // closed after the last
-	stop    context.CancelFunc
-	joined  chan struct{}
-	closed  atomic.Bool
+	batches chan delivery      // closed after the last
+	stop    context.CancelFunc // ends reading
+	joined  chan struct{}      // closed once reading has ended
+	closed  atomic.Bool        // Close was called
 
 	// Of Next's goroutine.
 	failed error // what ended the reading
@@ -65,15 +65,15 @@ type Cursor struct {
 	waiting   []event.Event // received, not handed out
 	next      uint64        // after waiting: everything before it was received
 	delivered uint64        // the last offset handed out
-	committed uint64
+	committed uint64        // the highest offset that the cluster has confirmed
 }
 
 // delivery is what the reading goroutine hands over.
 type delivery struct {
 	events []event.Event
-	gap    *Gap
-	next   uint64
-	err    error
+	gap    *Gap   // nil for none
+	next   uint64 // everything before it is in this or an earlier one; 0 if that is not known
+	err    error  // the end of the reading; what else is set does not count then
 }
 
 // OpenCursor opens a cursor, creating it if it does not exist, and fences off those that
@@ -146,6 +146,8 @@ func (cur *Cursor) Next(ctx context.Context) (event.Event, error) {
 	if err := cur.fill(ctx); err != nil {
 		return event.Event{}, err
 	}
+
+	// fill has seen an event, and no other goroutine takes any.
 	cur.mu.Lock()
 	defer cur.mu.Unlock()
 	ev := cur.waiting[0]
@@ -299,6 +301,7 @@ func (cur *Cursor) Commit(ctx context.Context, offset uint64) error {
 
 // settleUnder makes a call that the lease fences.
 func (cur *Cursor) settleUnder(ctx context.Context, op calls.Op, path string, body map[string]any) error {
+	// Over HTTP, since the lease is named by headers.
 	raw, err := json.Marshal(body)
 	if err != nil {
 		return fmt.Errorf("client: %s: %w", op, err)

@@ -100,6 +100,8 @@ func (c *Client) ChangeCursor(ctx context.Context, name string, f event.Filter, 
 func (c *Client) DeleteCursor(ctx context.Context, name string) error {
 	_, err := cursorCall(ctx, c, calls.Op{Name: "delete cursor", Subject: name},
 		ringlogv1connect.CursorServiceClient.DeleteCursor, &ringlogv1.DeleteCursorRequest{Name: name})
+
+	// An earlier attempt of this call may have removed it.
 	if failed, ok := errors.AsType[*calls.Error](err); ok && failed.Tried && calls.IsAnswer(err, api.NotFound) {
 		return nil
 	}

@@ -41,6 +41,7 @@ func (m *GroupMember) newRequest() *ringlogv1.ExchangeRequest {
 func (m *GroupMember) join(ctx context.Context) error {
 	m.fetchMu.Lock() // the call of the session before is over
 	defer m.fetchMu.Unlock()
+	// It may be repeated: with session 0 a repetition begins another session, with the same claims.
 	resp, err := m.c.exchangeGroup(ctx, m.beginJoin(), calls.Idempotent)
 	if err != nil {
 		return err
@@ -113,6 +114,7 @@ func (m *GroupMember) endAcks(req *ringlogv1.ExchangeRequest, resp *ringlogv1.Ex
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil {
+		// Whether the group may have the batch decides how it is repeated.
 		m.acks.FailSend(errors.Is(err, ErrOutcomeUnknown))
 		m.afterFailedCall(req.Session, err)
 		return

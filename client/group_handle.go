@@ -88,6 +88,8 @@ func (m *GroupMember) NextBatch(ctx context.Context) ([]Delivery, error) {
 func (m *GroupMember) waitFirst(ctx context.Context) (*prefetch.Held, error) {
 	m.handlers.waiting++
 	defer func() { m.handlers.waiting-- }()
+
+	// A handler asks again: events that were released since nobody did are fetched again.
 	m.handlers.active = true
 	if m.handlers.stuck {
 		m.handlers.stuck = false

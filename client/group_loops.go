@@ -10,10 +10,10 @@ import (
 // handlerActivity shows whether a member's handlers work. Events that wait for handlers that
 // do not are released.
 type handlerActivity struct {
-	waiting  int  // in Next
-	active   bool // since the last tick
-	activeAt time.Time
-	stuck    bool // nothing is fetched until a handler calls
+	waiting  int       // in Next
+	active   bool      // since the last tick
+	activeAt time.Time // the last tick that saw a handler work
+	stuck    bool      // nothing is fetched until a handler calls
 }
 
 // ackLoop sends acks, keeps the session alive and begins a new one if it must, until

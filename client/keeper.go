@@ -12,11 +12,11 @@ import (
 
 // Times of a Keeper.
 const (
-	defaultTTL    = 5 * time.Minute
+	defaultTTL    = 5 * time.Minute        // how long the cluster keeps a registration that is not repeated
 	keepsPerTTL   = 3                      // how often a registration is sent within its TTL
 	changesWait   = 200 * time.Millisecond // how long changes are gathered before they are sent
-	keeperRetry   = 2 * time.Second
-	keeperTimeout = 10 * time.Second // of one call
+	keeperRetry   = 2 * time.Second        // after a call that failed
+	keeperTimeout = 10 * time.Second       // of one call
 )
 
 // Register registers what a process listens to, as Admin.RegisterSubscriptions does.

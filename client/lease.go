@@ -16,7 +16,7 @@ const (
 	defaultLeaseTTL = 15 * time.Second
 	leaseWait       = 20 * time.Second // of one call
 	leaseWaitsApart = time.Second      // at least, from the beginning of one call to the next
-	renewalsPerTTL  = 3
+	renewalsPerTTL  = 3                // so that after one that fails the next is in time
 	// leaseMargin is the share of a lease that its holder does not use: clocks differ in their rates.
 	leaseMargin = 0.1
 )
@@ -34,7 +34,7 @@ func (c *Client) waitOfCall() string {
 
 // lease is what this process holds of the cluster for as long as it renews it: a role, or an allocation.
 type lease struct {
-	ttl time.Duration
+	ttl time.Duration // counted by the cluster from each acquisition or renewal
 	// reserve is what is left of the lease when ctx is done because no renewal has succeeded.
 	reserve time.Duration
 	renew   func(ctx context.Context) (lost bool, err error) // once
@@ -95,6 +95,7 @@ func (l *lease) acquire(
 		// The answer may have waited on its way: the lease is known from a renewal on.
 		sent := time.Now()
 		switch lost, err := l.renew(ctx); {
+		// The claim may have expired while the answer was on its way: it is asked for again.
 		case lost, again(err):
 			continue
 		case err != nil:
@@ -107,6 +108,7 @@ func (l *lease) acquire(
 
 // start has the lease renewed from now on. sent is when a renewal that succeeded was sent.
 func (l *lease) start(ctx context.Context, c *Client, sent time.Time) {
+	// It outlives the call that has acquired it, and keeps its values.
 	l.ctx, l.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	l.unhook = context.AfterFunc(c.reading, func() { l.end(ErrClosed) })
 	l.done = make(chan struct{})
@@ -165,6 +167,7 @@ func (l *lease) keep() {
 		case err == nil:
 			l.renewed.Store(&began)
 		}
+		// A renewal that has failed is repeated at the same pace while the lease lasts.
 		next.Reset(l.ttl / renewalsPerTTL)
 	}
 }

@@ -20,7 +20,7 @@ import (
 
 // Failure says why an event could not be handled.
 type Failure struct {
-	Handler     string
+	Handler     string    // a name for people; "" is none
 	Error       string    // cut by the node if it is long
 	Attempts    uint64    // 0 is 1
 	FirstFailed time.Time // zero is now
@@ -44,6 +44,8 @@ func (cur *Cursor) DeadLetter(ctx context.Context, offset uint64, f Failure) err
 	if err != nil {
 		return err
 	}
+
+	// The letter has moved the cursor, as a commit does.
 	cur.mu.Lock()
 	defer cur.mu.Unlock()
 	cur.committed = max(cur.committed, offset)
@@ -81,6 +83,8 @@ func (a *Admin) KeepDeadLetter(ctx context.Context, ev *event.Event, f KeptFailu
 	}
 	row := api.LetterRow{ID: id, Error: f.Error, RetryCount: f.Attempts, Cursor: f.Cursor, Handler: f.Handler,
 		Type: string(ev.Type), Offset: ev.Offset}
+
+	// The log has the event at its offset, and the node copies it from there. Any other is sent whole.
 	if ev.Offset == 0 {
 		row.Data = ev.Payload
 		row.Key, row.EventSource, row.CorrelationID = ev.Key, ev.Source, ev.CorrelationID
@@ -95,6 +99,8 @@ func (a *Admin) KeepDeadLetter(ctx context.Context, ev *event.Event, f KeptFailu
 	if err := a.Do(ctx, http.MethodPost, "/v1/dlq/import", nil, in, &answer); err != nil {
 		return err
 	}
+
+	// One letter was sent, so the first refusal is that of it.
 	if len(answer.Refused) > 0 {
 		return answer.Refused[0].Error
 	}
@@ -150,14 +156,14 @@ func (a *Admin) DeadLetter(ctx context.Context, id uint64) (Letter, event.Event,
 // dead and that the other fields choose. One of them must be given.
 type LetterSelector struct {
 	IDs       []uint64
-	All       bool
+	All       bool // every dead letter that the other fields pass
 	Type      string
 	Cursor    string
-	Error     string
-	OlderThan time.Duration
-	After     uint64 // ids above it: LettersResult.Last of a call before
-	MaxEvents uint64 // 0 is all of them
-	DryRun    bool
+	Error     string        // a part of it
+	OlderThan time.Duration // dead for longer than that; 0 is any age
+	After     uint64        // ids above it: LettersResult.Last of a call before
+	MaxEvents uint64        // 0 is all of them
+	DryRun    bool          // report what would be done
 }
 
 // redriveBody is the body of a redrive: which letters, and the cursor that gets them.

@@ -67,6 +67,8 @@ func (c *Client) Publish(ctx context.Context, ev event.Event) (Result, error) {
 		}
 		return Result{}, err
 	}
+
+	// The result has all that is needed of the item, which the sender uses again after Release.
 	result := c.resultOf(item, 0)
 	item.Release()
 	if ended != nil {

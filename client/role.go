@@ -50,12 +50,12 @@ type Role struct {
 	lease
 	c       *Client
 	name    string
-	session string
-	fence   uint64
+	session string // of this acquisition: the cluster knows the claim by it
+	fence   uint64 // set once the role is acquired
 
 	// publishing has one fenced request at a time: they are numbered, by a producer of this role's own.
 	publishing sync.Mutex
-	producer   string
+	producer   string // replaced when nobody knows whether its next number was used
 	sequence   uint64 // of the last request that was accepted
 }
 
@@ -75,6 +75,8 @@ func (c *Client) AcquireRole(ctx context.Context, name string, o RoleOptions) (*
 	if !o.NoWait {
 		ask.Wait = c.waitOfCall()
 	}
+
+	// r.fence is set by the call below, before the lease is renewed or lost.
 	r := &Role{c: c, name: name, session: ask.Session, producer: uuid.NewString()}
 	r.lease = lease{ttl: ttl, reserve: o.Reserve, renew: r.renew, lost: ErrRoleLost, warn: func(err error) {
 		c.cfg.Logger.Warn("the role is lost", "role", name, "fence", r.fence, "error", err)
@@ -179,6 +181,8 @@ func (c *Client) publishTraced(
 	if err != nil {
 		return nil, fmt.Errorf("client: publish as %s: %w", lease.Role, err)
 	}
+
+	// The lease fences the request, and the producer's number makes a repetition of it harmless.
 	header := leaseHeader(lease)
 	header.Set("Ringlog-Producer", producer)
 	header.Set("Ringlog-Sequence", strconv.FormatUint(sequence, 10))
@@ -203,6 +207,8 @@ func (c *Client) publishTraced(
 			Warnings   []event.Warning `json:"warnings"`
 		} `json:"results"`
 	}
+
+	// Each event has its result, in the order of the request. Any other answer is a fault of the node.
 	err = json.Unmarshal(answer, &out)
 	if err == nil && len(out.Results) != len(events) {
 		err = fmt.Errorf("%d results of %d events", len(out.Results), len(events))

@@ -15,6 +15,8 @@ func (c *Client) traced(ctx context.Context, events []event.Event) (_ []event.Ev
 	if c.cfg.TracePublish == nil {
 		return inherited, nil
 	}
+
+	// The hook sees the events with all that they inherit.
 	trace, ended := c.cfg.TracePublish(ctx, inherited)
 	if !trace.Valid() {
 		return inherited, ended

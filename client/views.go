@@ -85,6 +85,8 @@ func (a *Admin) ViewRow(ctx context.Context, name, key string, read ViewRead) (j
 	if err := a.Do(ctx, http.MethodGet, viewPath(name)+"/rows", q, nil, &rows); err != nil {
 		return nil, 0, err
 	}
+
+	// A node answers not_found for a key without a row, so anything else is a fault.
 	if len(rows.Rows) != 1 {
 		return nil, 0, fmt.Errorf("client: row %q of view %q: %d rows in the answer", key, name, len(rows.Rows))
 	}
@@ -135,6 +137,7 @@ func (a *Admin) WatchView(ctx context.Context, name string, keys ...string) iter
 				yield(ViewChange{}, fmt.Errorf("client: watch view %q: %w", name, err))
 				return
 			}
+			// The last line says why there are no more.
 			if got.End != nil {
 				err := fmt.Errorf("client: watch view %q: it has ended: %s", name, got.End.Reason)
 				if got.End.Error != nil {

@@ -158,6 +158,7 @@ func (o *ownDefinition) definition() *Definition {
 	d := &o.Definition
 	d.when, d.meanings = o.Description, map[string]string{}
 	for _, f := range o.Payload {
+		// Only Field is a part of the definition: the description shows in its JSON Schema alone.
 		d.Payload = append(d.Payload, f.Field)
 		if f.Description != "" {
 			d.meanings[f.Name] = f.Description

@@ -59,6 +59,7 @@ func InheritAll(ctx context.Context, events []Event) []Event {
 	if _, caused := ctx.Value(causeKey{}).(cause); !caused {
 		return events
 	}
+	// A copy, as the caller's events must not change.
 	inherited := make([]Event, len(events))
 	for i, ev := range events {
 		inherited[i] = Inherit(ctx, ev)

@@ -112,7 +112,7 @@ func lineLength(data []byte) int {
 // It stops at the first error. What it reads goes into the event at into, member by member.
 type decoder struct {
 	canon.Rewriter
-	lim    Limits
+	lim    Limits // complete
 	stored bool   // read stored events: also the fields that the log adds; unknown keys are of a newer version
 	seen   uint32 // the fields of the current event so far, one bit each
 	// It points into the caller's slice, and is set for each event.
@@ -185,8 +185,9 @@ type eventField uint8
 
 // There is a bit in decoder.seen for each, so a key given twice is found whatever its spelling.
 const (
-	fieldNone eventField = iota
-	fieldTypeName
+	// What a producer sends, and then what the log adds: decoder.field keeps the two apart.
+	fieldNone     eventField = iota
+	fieldTypeName            // type or event_type
 	fieldValue
 	fieldPayload
 	fieldSource
@@ -194,14 +195,14 @@ const (
 	fieldCorrelationID
 	fieldCausationID
 	fieldDedupID
-	fieldDedup
-	fieldTime
+	fieldDedup // false sets Event.NoDedup
+	fieldTime  // time or timestamp
 	fieldTraceparent
 	fieldOffset
 	fieldAppendedAt
 	fieldTerm
 	fieldHash
-	fieldOriginal
+	fieldOriginal // original_type
 	fieldForeign
 	fieldTarget
 	fieldRedrive
@@ -333,6 +334,7 @@ func (d *decoder) field(f eventField, timestamp bool) *Error {
 	case fieldDedup:
 		dedup := true
 		err := d.boolean(&dedup)
+		// null leaves the default, which is on.
 		e.NoDedup = !dedup
 		return err
 	case fieldTime:
@@ -505,6 +507,7 @@ func (d *decoder) epochSeconds(to *time.Time) *Error {
 		return d.want("a number of seconds since 1970")
 	}
 	start := d.Pos
+	// Number has checked the literal: parseEpoch meets digits, one point and an exponent alone.
 	literal, float, err := d.Number()
 	if err != nil {
 		return err

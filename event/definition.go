@@ -28,17 +28,17 @@ type Definition struct {
 	Name Type `json:"name"`
 	// as it is hashed, as in training_completed
 	Value       string   `json:"value"`
-	Status      string   `json:"status,omitempty"`
-	AliasOf     string   `json:"alias_of,omitempty"`
-	Category    string   `json:"category"`
+	Status      string   `json:"status,omitempty"`   // one of the statuses above
+	AliasOf     string   `json:"alias_of,omitempty"` // of StatusAlias: the name that replaces it
+	Category    string   `json:"category"`           // "" for a registered type without one
 	Payload     []Field  `json:"payload"`
 	Emitters    []string `json:"emitters,omitempty"`    // file:line or component names, as documented
 	Subscribers []string `json:"subscribers,omitempty"` // coordinators, modules or classes, as documented
 	// whether it crosses processes, nil if that is not documented
 	CrossProcess      *bool    `json:"cross_process,omitempty"`
-	CrossProcessBasis string   `json:"cross_process_basis,omitempty"`
+	CrossProcessBasis string   `json:"cross_process_basis,omitempty"` // what CrossProcess is concluded from
 	Impact            string   `json:"impact,omitempty"`
-	Documents         []string `json:"documents,omitempty"`
+	Documents         []string `json:"documents,omitempty"` // where the platform mentions the type
 
 	// by name, made by index
 	fields map[string]fieldType

@@ -8,21 +8,21 @@ import (
 
 // Reasons an event, a filter or a definition is refused for. They are part of the HTTP interface.
 const (
-	ReasonEmpty          = "empty"
+	ReasonEmpty          = "empty" // no event, no definition or no flow
 	ReasonInvalidJSON    = canon.ReasonInvalidJSON
 	ReasonDuplicateKey   = canon.ReasonDuplicateKey
-	ReasonUnknownKey     = "unknown_key"
+	ReasonUnknownKey     = "unknown_key" // of an event, a definition or a flow; a payload may have any
 	ReasonTooDeep        = canon.ReasonTooDeep
 	ReasonTrailingBytes  = canon.ReasonTrailingBytes
 	ReasonInvalidUTF8    = canon.ReasonInvalidUTF8
 	ReasonLoneSurrogate  = canon.ReasonLoneSurrogate
 	ReasonInvalidType    = "invalid_type"
-	ReasonUnknownType    = "unknown_type"
-	ReasonReservedType   = "reserved_type"
+	ReasonUnknownType    = "unknown_type"  // while validation is strict
+	ReasonReservedType   = "reserved_type" // only the cluster emits it
 	ReasonInvalidPayload = canon.ReasonInvalidPayload
-	ReasonNotANumber     = canon.ReasonNotANumber
-	ReasonTooLarge       = canon.ReasonTooLarge
-	ReasonInvalidField   = canon.ReasonInvalidField
+	ReasonNotANumber     = canon.ReasonNotANumber   // NaN or Infinity, which Python writes
+	ReasonTooLarge       = canon.ReasonTooLarge     // an event, a request or a list in it
+	ReasonInvalidField   = canon.ReasonInvalidField // any other value of a field that is refused
 )
 
 // Error says why input was refused, where, and what would be accepted instead. Every error of this package that input

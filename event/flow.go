@@ -14,7 +14,7 @@ import (
 // Bounds of one registered flow.
 const (
 	maxFlowEdges  = 64
-	maxFlowFields = 8
+	maxFlowFields = 8 // in RunBy
 )
 
 // Stages returns the types at the ends of the flow's edges, sorted.
@@ -81,6 +81,7 @@ func (c *Catalogue) registerFlow(f Flow) *Error {
 	if err := f.check(); err != nil {
 		return err
 	}
+	// A name is used once: a built-in flow keeps its edges, and a registered one is replaced as a whole.
 	at := slices.IndexFunc(c.flows, func(g Flow) bool { return g.Name == f.Name })
 	switch {
 	case at >= 0 && c.flows[at].Status == StatusCanonical && len(f.Edges) > 0:
@@ -96,6 +97,7 @@ func (c *Catalogue) registerFlow(f Flow) *Error {
 		err.Remedy = `send pairs of types: "edges": [["CAUSE", "EFFECT"]]`
 		return err
 	}
+	// What remains is a flow of the caller's own, or a new form of it.
 	f.Status = StatusRegistered
 	if at >= 0 {
 		c.flows[at] = f
@@ -204,6 +206,7 @@ func (f *Flow) check() *Error {
 		return fieldError(ReasonTooLarge, "run_by", "%d fields, the limit is %d", len(f.RunBy), maxFlowFields)
 	case len(f.Edges) == 0 && len(f.RunBy) == 0:
 		return fieldError(ReasonInvalidField, "edges", "missing")
+	// The number of edges bounds that of the notes.
 	case len(f.EdgeNotes) > len(f.Edges):
 		return fieldError(ReasonTooLarge, "edge_notes", "%d notes on %d edges", len(f.EdgeNotes), len(f.Edges))
 	}

@@ -137,6 +137,7 @@ func (g *Gate) suggest(sent Type, warnings []Warning) (complete bool) {
 	}
 	near, known := g.near[sent]
 	if !known {
+		// The warning is sent without them rather than holding up the request.
 		if g.lookups == 0 {
 			return false
 		}

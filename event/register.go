@@ -59,6 +59,7 @@ func (c *Catalogue) register(d Definition) *Error {
 			return err
 		}
 	}
+	// From here on d belongs to the catalogue, and may be shared.
 	c.add(&d)
 	return nil
 }
@@ -235,6 +236,7 @@ func (d *definitionReader) definition() *Error {
 	if bad := json.Unmarshal(d.Data[start:end], &def); bad != nil {
 		return d.shape(start, bad)
 	}
+	// With would find it too, but without a position.
 	if def.Name == "" {
 		err := d.Fail(start, ReasonInvalidField, "missing").Under("name")
 		err.Remedy = "name the type"

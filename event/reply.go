@@ -52,6 +52,7 @@ func (c *Catalogue) RepliesTo(t Type) (r Replies) {
 	for _, of := range append([]Type{t}, r.Success...) {
 		r.Failure = c.namesakes(r.Failure, of, failings)
 	}
+	// What a flow names as a success is one, whatever its name says, and no event answers itself.
 	r.Failure = slices.DeleteFunc(r.Failure, func(f Type) bool { return f == t || slices.Contains(r.Success, f) })
 	return r
 }
@@ -63,6 +64,7 @@ func hasWord(t Type, words []string) bool {
 
 // namesakes adds to a list the known types that differ from t in the last word alone, which is one of the words.
 func (c *Catalogue) namesakes(list []Type, t Type, words []string) []Type {
+	// Without two words there is no namesake.
 	last := strings.LastIndexByte(string(t), '_')
 	if last < 0 {
 		return list

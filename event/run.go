@@ -18,6 +18,7 @@ func NewFieldReader(flows ...Flow) *FieldReader {
 	r := &FieldReader{names: map[string]string{}}
 	for i := range flows {
 		for _, name := range flows[i].RunBy {
+			// Compared as bytes of the payload, so a key need not be decoded. The quotes are no part of it.
 			quoted := canon.AppendQuoted(nil, name)
 			r.names[string(quoted[1:len(quoted)-1])] = name
 		}
@@ -50,8 +51,10 @@ func (r *FieldReader) Read(payload []byte) FieldTexts {
 // read is Read of a canonical payload. whole is false if the payload turns out not to be canonical before all fields
 // are found.
 func (r *FieldReader) read(payload []byte) (texts FieldTexts, whole bool) {
+	// No payload is nested deeper than it is long, so the depth bounds nothing here.
 	v := canon.Verifier{Data: payload, MaxDepth: len(payload) + 1}
 	for found := 0; found < len(r.names); {
+		// There are no more members, or the payload is not canonical: Payload tells the two apart.
 		if !v.Next() {
 			return texts, v.Payload()
 		}
@@ -124,11 +127,13 @@ var (
 // MayName reports whether an id has the form of those that RunOf makes. A correlation id may have it, too: that is
 // another run.
 func (f *Flow) MayName(id string) bool {
+	// Texts have their commas escaped, so the parts are those that RunIn has joined.
 	parts := strings.Split(id, ",")
 	if len(f.RunBy) == 0 || len(parts) != len(f.RunBy) {
 		return false
 	}
 	for i, part := range parts {
+		// A text that is not spelled as RunIn escapes it was not made by RunIn.
 		name, text, found := strings.Cut(part, "=")
 		if !found || name != f.RunBy[i] || text == "" || escapeRunText.Replace(unescapeRunText.Replace(text)) != text {
 			return false

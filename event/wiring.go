@@ -7,11 +7,11 @@ type Coordinator struct {
 	File             string `json:"file"`
 	Layer            int    `json:"layer"` // 1 is brought up first
 	LayerName        string `json:"layer_name"`
-	Pattern          string `json:"pattern"` // WIRE, IMPORT, GET, DELEGATE or SKIP
-	Delegate         string `json:"delegate"`
+	Pattern          string `json:"pattern"`  // WIRE, IMPORT, GET, DELEGATE or SKIP
+	Delegate         string `json:"delegate"` // of Pattern DELEGATE: who does its work
 	Replacement      string `json:"replacement"`
-	Declared         string `json:"declared"` // the subscription cell as written
-	DeclaredCount    *int   `json:"declared_count"`
+	Declared         string `json:"declared"`       // the subscription cell as written
+	DeclaredCount    *int   `json:"declared_count"` // nil if the cell has no number
 	ListedCount      *int   `json:"listed_count"`
 	SubscribedEvents []Type `json:"subscribed_events"` // nil if the audit does not itemise them
 	Status           string `json:"status"`
@@ -19,11 +19,11 @@ type Coordinator struct {
 
 // Flow is one chain of events, documented by the platform or registered.
 type Flow struct {
-	Name      string     `json:"name"`
-	Status    string     `json:"status,omitempty"` // canonical or registered
-	Document  string     `json:"document,omitempty"`
-	Edges     [][2]Type  `json:"edges"` // cause, effect
-	EdgeNotes []FlowNote `json:"edge_notes"`
+	Name      string     `json:"name"`               // unique in a catalogue
+	Status    string     `json:"status,omitempty"`   // canonical or registered
+	Document  string     `json:"document,omitempty"` // where it is documented
+	Edges     [][2]Type  `json:"edges"`              // cause, effect
+	EdgeNotes []FlowNote `json:"edge_notes"`         // each qualifies one of Edges
 	// RunBy has the payload fields that together name the run of an event; see RunOf.
 	RunBy          []string        `json:"run_by,omitempty"`
 	ComponentEdges []ComponentEdge `json:"component_edges,omitempty"`

@@ -15,6 +15,7 @@ import (
 // configuration, and no votes while others have a leader. stayKnown also notices that this node was removed. It runs
 // until ctx ends.
 func (j *joiner) stayKnown(ctx context.Context) {
+	// No correction is tried before next, and wait doubles with each attempt.
 	wait, next := formEvery, time.Now()
 	tick := time.NewTicker(j.cfg.Timing.Ping)
 	defer tick.Stop()
@@ -68,6 +69,7 @@ func (j *joiner) asOthersKnow() (listed, elsewhere bool) {
 	if i < 0 {
 		return false, false
 	}
+	// It is listed. One address that differs is enough: raft or clients do not reach this node there.
 	m := newest.Members[i]
 	return true, m.Raft != self.RaftAddr || m.HTTP != self.HTTPAddr
 }

@@ -30,6 +30,7 @@ func (j *joiner) watchBelonging(ctx context.Context) {
 	}
 	tick := time.NewTicker(belongEvery)
 	defer tick.Stop()
+	// leaderless counts rounds in a row without a leader, and certain stays true once it is.
 	leaderless, certain := 0, false
 	for {
 		// An empty folder belongs to no cluster yet and may join any.
@@ -127,6 +128,7 @@ func (k *kinship) foreign() (other heard, found bool) {
 			}
 		}
 	}
+	// Places are counted by member and not by answer, as one node may be heard at several URLs.
 	taken := map[string]bool{} // ids of members in whose place another cluster's node answers
 	for _, h := range k.heard {
 		if i := slices.IndexFunc(k.others, h.inPlaceOf); i >= 0 && k.isForeign(h) {
@@ -160,6 +162,7 @@ func (k *kinship) certain() bool {
 // the place of one.
 func (k *kinship) seedFits() bool {
 	for _, seed := range k.seeds {
+		// The own folder lists the seed as a member, whoever answers there.
 		if slices.ContainsFunc(k.others, func(p datadir.Peer) bool { return p.HTTP != "" && URL(p.HTTP) == seed }) {
 			return true
 		}
@@ -172,6 +175,7 @@ func (k *kinship) seedFits() bool {
 // confirmed reports whether a node of the own cluster was heard.
 func (k *kinship) confirmed() bool { return slices.ContainsFunc(k.heard, k.isKin) }
 
+// isKin reports whether a node is of the own cluster.
 func (k *kinship) isKin(h heard) bool { return h.report.ClusterID == k.cluster }
 
 // isForeign reports whether a node's cluster may be the one that belongs here. One that the own

@@ -20,8 +20,8 @@ const (
 // diskGuard watches free space. While it is low, the reserve is released, so commits and trims still have
 // room, and appends are refused.
 type diskGuard struct {
-	dir    *datadir.Dir
-	bounds Disk
+	dir    *datadir.Dir // of the reserve
+	bounds Disk         // complete; a negative one turns off what it bounds
 	logger hclog.Logger
 	// voters returns how many voters there are, and how many of the others had a full disk by their last report.
 	voters func() (all, full int)
@@ -97,6 +97,8 @@ func (g *diskGuard) check() {
 			g.low.Store(false)
 			g.logger.Info("disk has room again", "free", free)
 		}
+		// Without an alarm as well: the reserve may be missing since it could not be made, or since this node was
+		// started.
 		g.makeReserve()
 	}
 }
@@ -123,6 +125,7 @@ func (g *diskGuard) makeReserve() {
 	if g.reserve || g.bounds.Reserve < 0 {
 		return
 	}
+	// A failure is tried again with the next check.
 	if err := g.dir.Reserve(g.bounds.Reserve); err != nil {
 		g.logger.Warn("making the reserve", "error", err)
 		return
@@ -176,6 +179,7 @@ func (n *Node) yieldFullDisk(ctx context.Context) {
 	defer tick.Stop()
 	// What failed in an earlier leadership is no reason to refuse appends with ErrDiskFull in this one.
 	n.disk.stuck.Store(false)
+	// No hand-over is tried before this moment.
 	var next time.Time
 	for {
 		select {
@@ -188,6 +192,7 @@ func (n *Node) yieldFullDisk(ctx context.Context) {
 		if !n.disk.low.Load() || all-full-1 <= all/2 || time.Now().Before(next) {
 			continue
 		}
+		// The successor is one with room, as handover.successor prefers these.
 		err := n.handover.stepDown(ctx, "", causeDiskFull)
 		if err == nil || ctx.Err() != nil {
 			continue

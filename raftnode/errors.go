@@ -12,6 +12,7 @@ import (
 // Errors of this package. All but ErrOutcomeUnknown promise that nothing was
 // appended for the caller.
 var (
+	// What became of a proposal; see batcher.
 	ErrNoLeader       = batcher.ErrNoLeader
 	ErrOutcomeUnknown = batcher.ErrOutcomeUnknown
 	ErrOverloaded     = batcher.ErrOverloaded
@@ -30,6 +31,7 @@ var (
 	ErrNotForwarded  = errors.New("commands of this kind are not forwarded between nodes")
 	ErrNotStoredForm = errors.New("not in stored form: nodes forward only events in stored form")
 
+	// Why a member cannot be added, promoted, demoted or removed.
 	ErrUnknownMember    = membership.ErrUnknownMember
 	ErrOtherIncarnation = membership.ErrOtherIncarnation
 	ErrDuplicateAddress = membership.ErrDuplicateAddress
@@ -52,6 +54,7 @@ var (
 	ErrNotEmpty      = errors.New("target folder is not empty")
 	ErrRemovedNode   = errors.New("this node was removed from the cluster: " +
 		"stop it, or admit it again with ringlog cluster add URL")
-	ErrOtherToken    = health.ErrOtherToken
+	ErrOtherToken = health.ErrOtherToken
+	// ErrTransferStuck ends the node; see termlog.go.
 	ErrTransferStuck = errors.New("a leadership transfer neither ended nor failed")
 )

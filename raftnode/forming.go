@@ -85,6 +85,7 @@ func (e *NotFormedError) Error() string {
 		text = "this node is not in a cluster yet: it waits for one to admit it"
 	case len(e.Known) == 0:
 		text += "this node has just started"
+	// More want to form it than are expected: they never agree.
 	case missing < 0:
 		text += fmt.Sprintf("%d nodes are to form it and %d want to (%s)", e.Expect, len(e.Known), idList(e.Known))
 	case missing == 0 && len(e.Waiting) == 0:
@@ -224,10 +225,12 @@ func whySilent(err error) string {
 	errno, isErrno := errors.AsType[syscall.Errno](err)
 	lookup, isLookup := errors.AsType[*net.DNSError](err)
 	switch {
+	// First what an operator can act on.
 	case errors.Is(err, ErrOtherToken):
 		return ErrOtherToken.Error()
 	case errors.Is(err, context.DeadlineExceeded):
 		return "no answer within " + identifyFor.String()
+	// Without the addresses, of which the own one has another port in each attempt.
 	case isErrno:
 		return errno.Error()
 	case isLookup:
@@ -395,10 +398,12 @@ func (j *joiner) askSeeds(ctx context.Context) (answers []heard, silent map[stri
 	if j.cfg.Peers == nil {
 		return nil, silent
 	}
+	// All share one bound, so the slowest seed does not delay the others' answers.
 	ctx, cancel := context.WithTimeout(ctx, identifyFor)
 	defer cancel()
 	var mu sync.Mutex
 	var asking sync.WaitGroup
+	// mu guards what the goroutines gather until all have returned.
 	for _, url := range j.seedURLs() {
 		asking.Go(func() {
 			r, err := j.cfg.Peers.Identify(ctx, url, Question{})
@@ -461,6 +466,7 @@ func (j *joiner) join(ctx context.Context, voter bool) {
 // joinAnySeed asks one seed after the other until one has admitted this node. It logs the errors, and keeps them for
 // NotFormedError.
 func (j *joiner) joinAnySeed(ctx context.Context, voter bool) {
+	// A node that asked itself would get an answer of a node that is in no cluster.
 	own := j.ownURLs(ctx)
 	var waiting []string
 	defer func() { j.forming.set(j.forming.peers(), waiting) }()
@@ -484,6 +490,7 @@ func (j *joiner) joinAnySeed(ctx context.Context, voter bool) {
 func (j *joiner) ownURLs(ctx context.Context) []string {
 	urls := []string{URL(j.cfg.HTTPAdvertise)}
 	own := j.roster.Self()
+	// Another name of it is recognized by the answer, which has this node's id and incarnation.
 	answers, _ := j.askSeeds(ctx)
 	for _, h := range answers {
 		if h.report.ID == own.ID && h.report.Incarnation == own.Incarnation {
@@ -498,6 +505,7 @@ func (j *joiner) requestJoin(ctx context.Context, url string, voter bool) error 
 	// The answer comes only once this node has its vote, or cannot get it.
 	ctx, cancel := context.WithTimeout(ctx, joinFor)
 	defer cancel()
+	// The cluster's id, empty for a new node, lets another cluster refuse this one.
 	opts := MemberOptions{Voter: voter, ClusterID: j.roster.Identity().ClusterID}
 	return j.cfg.Peers.Join(ctx, url, j.roster.Self(), opts)
 }
@@ -541,6 +549,7 @@ type refused struct {
 func (r *refused) note(reason error, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	// The status shows the last refusal, also one that is not logged again.
 	r.last = reason
 	if at, known := r.said[reason]; known && now.Sub(at) < quietlog.RepeatAfter {
 		return false

@@ -68,9 +68,11 @@ func asStored(gate *event.Gate, e *event.Event) (event.Hash, error) {
 // that the log has at its offset, and an imported one must not pretend to be emitted by this cluster.
 func (n *Node) checkCopies(c frame.Command) error {
 	switch c := c.(type) {
+	// It wraps another command with who has asked for it.
 	case frame.Act:
 		return n.checkCopies(c.Of)
 	case frame.LetterKeep:
+		// With an offset the log of this cluster has the event; without one the letter brings the only copy.
 		if c.Letter.Offset != 0 {
 			return n.checkCopies(c.Letter)
 		}

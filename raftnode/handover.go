@@ -45,6 +45,7 @@ type handover struct {
 
 // stepDown is Node.StepDown with the cause that the log records.
 func (h *handover) stepDown(ctx context.Context, target, cause string) error {
+	// No member is added or removed while the successor is chosen and takes over.
 	release, err := h.life.Exclusively(ctx)
 	if err != nil {
 		return err
@@ -81,6 +82,7 @@ func (h *handover) handOver(ctx context.Context, target, cause string) error {
 	if err := h.changes.CaughtUp(waiting, to.ID, h.machine.Applied()); err != nil {
 		return fmt.Errorf("step down: %w", err)
 	}
+	// From here until Resume all requests are refused with ErrNoLeader. Resume does nothing if the term is over.
 	if !h.proposer.Pause(term) {
 		return nil // the term ended meanwhile
 	}
@@ -102,12 +104,14 @@ func (h *handover) handOver(ctx context.Context, target, cause string) error {
 // transfer makes raft hand leadership of term over to a member, and withdraws the intent if this node still leads
 // after that.
 func (h *handover) transfer(ctx context.Context, term uint64, to datadir.Peer) error {
+	// Raft brings the target up to date and has it campaign at once.
 	err := h.raft.Load().LeadershipTransferToServer(raft.ServerID(to.ID), raft.ServerAddress(to.Raft)).Error()
 	if err == nil {
 		settled, cancel := context.WithTimeout(ctx, h.election)
 		defer cancel()
 		err = h.life.Poll(settled, func() bool { return !h.own.leads(term) })
 	}
+	// If another leads, whoever it is, there is no leadership left to withdraw the intent in.
 	if err == nil || !h.own.leads(term) {
 		return nil
 	}
@@ -178,6 +182,7 @@ func (h *handover) successor(ctx context.Context, named string) (datadir.Peer, e
 // retire is a graceful end: a leader hands over if there is another voter. If there is none, or that fails, it still
 // records its intent, so the log reports a LEADER_STEPDOWN and not a lost leader.
 func (h *handover) retire(ctx context.Context) error {
+	// A node that does not lead has nothing to hand over or to record.
 	if h.proposer.OpenTerm() == 0 {
 		return nil
 	}
@@ -198,6 +203,7 @@ func (h *handover) retire(ctx context.Context) error {
 	if term == 0 || !h.proposer.Pause(term) {
 		return err
 	}
+	// The intent is the last entry of this leader here, too.
 	if drained := h.proposer.Drain(ctx); drained != nil {
 		return errors.Join(err, drained)
 	}

@@ -124,6 +124,7 @@ func (l *leadership) startTerm(ctx context.Context, leading bool) bool {
 		}
 		return false
 	}
+	// The state now has all that was committed before this term, so requests may be decided and reads answered.
 	l.proposer.Shift(batcher.IntakeOpen, term)
 	l.logger.Info("leading", "term", term)
 	return true
@@ -194,6 +195,7 @@ func (l *leadership) silence() time.Duration {
 	// When raft last heard of the old leader, and when this node abandoned it.
 	heard, missed := l.raft.Load().LastContact(), l.terms.Missed(l.machine.Leadership().Term)
 	switch cause := l.cause(); {
+	// A member that does not know the field could not decode the entry.
 	case !l.proposer.Reached(frame.KindTermStartWithSilence):
 		return 0
 	case cause == election.CauseReelected && !missed.IsZero():
@@ -230,6 +232,7 @@ func (l *leadership) proposeTicks(ctx context.Context) {
 		if !deadline.Equal(last) {
 			wait = tickEvery
 		}
+		// Any other entry does the same with its time: a tick that is refused is tried again if it is still needed.
 		if _, err := l.proposer.Propose(ctx, frame.Request{Command: frame.Tick{}}); err != nil {
 			continue
 		}

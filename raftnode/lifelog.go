@@ -13,8 +13,8 @@ type lifeLog struct {
 	n *Node
 
 	suffrage raft.ServerSuffrage
-	member   bool // suffrage is that of a member
-	leader   string
+	member   bool      // suffrage is that of a member
+	leader   string    // that was logged last; "" before the first
 	term     uint64    // in which leader leads
 	since    time.Time // when this node began to follow leader
 	caughtUp bool      // once in the life of a process
@@ -35,6 +35,7 @@ func (n *Node) logLife(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		// The leader first: noteCatchUp measures from when this node began to follow it.
 		l.noteLeader(time.Now())
 		l.noteCatchUp(time.Now())
 		l.noteSuffrage()
@@ -65,6 +66,7 @@ func (l *lifeLog) noteCatchUp(now time.Time) {
 		l.caughtUp = true
 		return
 	}
+	// Only an answer to a question that was asked since then says how far the leader is.
 	answer, _ := l.n.watch.Last(l.leader)
 	if !answer.Asked.After(l.since) || l.n.machine.Applied() < answer.Report.Applied {
 		return
@@ -83,6 +85,7 @@ func (l *lifeLog) noteSuffrage() {
 		return
 	}
 	votes := s.Suffrage == raft.Voter
+	// A new member that wants a vote is still catching up.
 	if !l.member && !votes && !l.n.cfg.NonVoter {
 		return
 	}

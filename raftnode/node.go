@@ -138,6 +138,7 @@ func (n *Node) failover(ctx context.Context) {
 		LastIndexes: n.lastIndexes,
 		Logger:      n.logger,
 	}
+	// Raft is loaded once: it is the same one until this node ends.
 	f.Run(ctx, n.raft.Load())
 }
 
@@ -206,6 +207,7 @@ func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", ";
 // release closes what Open has opened so far, in an order in which nothing waits for what is closed already:
 // callers, then raft, then what raft uses.
 func (n *Node) release() error {
+	// Every wait of a caller ends with ErrClosed from here on.
 	n.life.Retire()
 	if n.adapter != nil {
 		n.adapter.Close()

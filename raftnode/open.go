@@ -24,6 +24,7 @@ func (n *Node) openFolder() (err error) {
 	if err != nil {
 		return err
 	}
+	// Status reports it before this process has sent a backup.
 	last := n.dir.LastBackup()
 	n.backup.Store(&last)
 	n.disk, err = newDiskGuard(n.dir, n.cfg.Disk, n.logger.Named("disk"))
@@ -116,6 +117,8 @@ func (n *Node) openHistory() (err error) {
 		return nil
 	}
 	limits := n.cfg.Timing
+	// Stays is how many entries compaction leaves at least, so how far back a checkpoint can be replayed from. On a
+	// full disk no checkpoint is kept.
 	n.history, err = statestore.OpenHistory(n.dir.Path(datadir.HistoryDir), statestore.HistoryOptions{
 		Machine:   n.machine,
 		Snapshots: n.snapshots,
@@ -201,6 +204,7 @@ func (n *Node) openTransport() (err error) {
 // it is what no later vote may have been given before.
 func (n *Node) follows(leader string, term uint64) bool {
 	r := n.raft.Load()
+	// Raft starts after the transport is open: until then this node follows nobody.
 	if r == nil {
 		return false
 	}

@@ -76,10 +76,13 @@ func (n *Node) proposeHere(ctx context.Context, r frame.Request) (fsm.Result, er
 func (n *Node) otherLeader() (url string, err error) {
 	id, url := n.roster.Leader()
 	switch {
+	// A removed node gets no entries: the leader that it knows may have been replaced since.
 	case id == "" || n.joiner.removed.Load():
 		return "", n.NoLeaderError()
+	// Raft has elected this node, and its intake is not open.
 	case id == n.cfg.ID:
 		return "", fmt.Errorf("%w: this node is about to lead or to hand over", ErrNoLeader)
+	// The state lists a member's HTTP address once it has applied the entry that adds it.
 	case url == "" || n.cfg.Peers == nil:
 		return "", fmt.Errorf("%w reachable: %s leads, its HTTP address is not known here", ErrNoLeader, id)
 	}
@@ -114,6 +117,7 @@ func (n *Node) forward(ctx context.Context, r frame.Request) (fsm.Result, error)
 		return fsm.Result{}, err
 	}
 	encoded, err := n.cfg.Peers.Forward(waiting, url, r.Encode())
+	// The cause says why the wait was cut short, not just that the call was canceled.
 	if err != nil && ctx.Err() == nil && waiting.Err() != nil {
 		err = context.Cause(waiting)
 	}
@@ -131,6 +135,7 @@ func (n *Node) forward(ctx context.Context, r frame.Request) (fsm.Result, error)
 // forwardError keeps the errors of this package, of which all but ErrOutcomeUnknown mean that nothing was appended,
 // and wraps ErrOutcomeUnknown around any other.
 func forwardError(err error) error {
+	// Whoever has returned one of these knew what it did: all but the last say that nothing was appended.
 	for _, certain := range []error{
 		ErrNoLeader,
 		ErrNoQuorum,

@@ -111,7 +111,7 @@ func encodeConfiguration(members []fsm.ConfigMember) ([]byte, error) {
 type offline struct {
 	dir     *datadir.Dir // locked: no node can run in it
 	stores  *raftstore.Stores
-	views   *engine.Engine
+	views   *engine.Engine // folded as a node does, so nothing is trimmed that they lack
 	machine *fsm.Machine
 	failed  chan error // holds the first error that Fatal was called with
 }
@@ -136,6 +136,7 @@ func openOffline(path, nodeID string, logger hclog.Logger) (o *offline, err erro
 			err = errors.Join(err, o.close())
 		}
 	}()
+	// In the order in which a node opens them: the folder's lock first, then raft's log, and the state over it.
 	o.dir, err = datadir.Open(path, datadir.Options{NodeID: nodeID})
 	if err != nil {
 		return o, err
@@ -344,10 +345,12 @@ func (o *offline) restore(ctx context.Context, r io.Reader, to Target) (Recovere
 	if err != nil {
 		return Recovered{}, err
 	}
+	// In the archive the files of the views are among those of the state.
 	folded, err := statestore.SplitViews(incoming)
 	if err != nil {
 		return Recovered{}, err
 	}
+	// One voter leads without asking anybody, and admits the others.
 	members := []fsm.ConfigMember{{ID: to.NodeID, Addr: to.RaftAddr, Voter: true}}
 	raw, err := encodeConfiguration(members)
 	if err != nil {
@@ -396,6 +399,7 @@ func clearFolder(dir string) error {
 		return nil
 	}
 	for _, e := range entries {
+		// The folder itself stays: it may have been there before.
 		err = errors.Join(err, os.RemoveAll(dir+string(os.PathSeparator)+e.Name()))
 	}
 	return err

@@ -43,6 +43,7 @@ func (g *rollbackGuard) noteStanding() error {
 	if err != nil {
 		return err
 	}
+	// An installed snapshot may be newer than all entries of the log.
 	last, err := g.stores.Log().LastIndex()
 	g.standing.Term, g.standing.LastIndex = term, max(last, g.machine.Applied())
 	return err

@@ -20,11 +20,11 @@ type Status struct {
 	ClusterID   string
 	Incarnation string
 	Role        string
-	LeaderID    string
-	LeaderHTTP  string
+	LeaderID    string // "" if none is known
+	LeaderHTTP  string // a URL; "" if it is not known
 	// How far it is, by raft and by its state.
 	Term         uint64
-	CommitIndex  uint64
+	CommitIndex  uint64 // by raft; a follower learns of it with the leader's next request
 	AppliedIndex uint64
 	Diverged     bool
 	// How much room there is, on the disk and in the queue.
@@ -33,15 +33,15 @@ type Status struct {
 	WaitingBytes int // of these
 	Queue        QueueStatus
 	// The others, by pings and by raft's newest configuration.
-	Members []MemberStatus
+	Members []MemberStatus // in the order of the configuration, this node among them
 	Quorum  Quorum
 
-	Outage      *Outage         // as this voter observes it now
-	Voters      election.Health // as the log reports them
-	Refusals    []rafttransport.Refusal
-	JoinRefused string    // why this node was last not admitted
-	NotFormed   string    // why this node is in no cluster yet
-	LastBackup  time.Time // when this node last sent a whole backup
+	Outage      *Outage                 // as this voter observes it now
+	Voters      election.Health         // as the log reports them
+	Refusals    []rafttransport.Refusal // of connections, by this node's transport
+	JoinRefused string                  // why this node was last not admitted
+	NotFormed   string                  // why this node is in no cluster yet
+	LastBackup  time.Time               // when this node last sent a whole backup
 }
 
 // MemberStatus is one member as this node sees it.

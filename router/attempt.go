@@ -19,8 +19,8 @@ var errLeft = errors.New("left for the next to read the log")
 type trial struct {
 	s        *subscriber
 	task     *task
-	attempts int
-	tally    tally
+	attempts int       // that the breaker let through
+	tally    tally     // which of them count against Retries, see outage.go
 	first    time.Time // when the first failed
 	err      error     // of the last
 }
@@ -70,7 +70,7 @@ func (s *subscriber) redelivers(t *task) bool {
 }
 
 // Enter implements attempt.Task. An event of the log waits until the breaker lets it through; one of a group goes
-// back to the others.
+// back to the others. Whoever publishes or replays an event has the error of an open breaker at once.
 func (tr *trial) Enter() (leave func(error), err error) {
 	s, redelivered := tr.s, tr.s.redelivers(tr.task)
 	if redelivered && s.lost.Load() { // another has the cursor now
@@ -87,6 +87,7 @@ func (tr *trial) Enter() (leave func(error), err error) {
 		if s.r.events != nil {
 			s.show("delivered", tr.task, "attempt", tr.attempts)
 		}
+		// Begun only here: the wait for the breaker is no part of the attempt.
 		number := tr.tally.begin(&s.successes)
 		toBreaker := leave
 		return func(err error) {
@@ -126,6 +127,8 @@ func (tr *trial) Attempt(ctx context.Context, n int) (err error) {
 	if s.r.options.Observe == nil {
 		return s.callHandler(handlerCtx, t)
 	}
+
+	// ended is deferred, so that it is called after a panic or Goexit of the handler as well.
 	handlerCtx, ended := s.r.options.Observe(handlerCtx, this, &t.ev)
 	err = attempt.ErrGoexit // unless the handler returns
 	defer func() { ended(err) }()
@@ -151,6 +154,7 @@ func (s *subscriber) callHandler(ctx context.Context, t *task) (err error) {
 // Failed implements attempt.Task.
 func (tr *trial) Failed(n int, err error) (wait time.Duration, end error) {
 	tr.noteFailure(err)
+	// The tally counts the attempt before exhausted asks how many have counted.
 	tr.tally.fail(&tr.s.successes)
 	switch {
 	case tr.s.base.Err() != nil && tr.s.redelivers(tr.task):

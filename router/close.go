@@ -16,6 +16,8 @@ func (r *Router) enter(ctx context.Context) bool {
 	if r.ended || (r.closed && !within) {
 		return false
 	}
+
+	// Counted under the lock that close sets closed under, so drained waits for every call that was let in.
 	r.busy.begin()
 	return true
 }
@@ -37,6 +39,8 @@ func (r *Router) close(ctx context.Context) error {
 	r.closed = true
 	subs := r.subscribers()
 	r.mu.Unlock()
+
+	// When ctx is done, handlers and all calls to the log are cut off.
 	defer context.AfterFunc(ctx, func() {
 		r.cut()
 		for _, s := range subs {
@@ -47,17 +51,21 @@ func (r *Router) close(ctx context.Context) error {
 	// First nothing more is read, then what was read is handled, and at last it is committed.
 	eachAtOnce(subs, (*subscriber).stopReading)
 	err := r.drained(ctx, subs)
+	// Handlers have returned or were cut off: what they publish after that is refused as well.
 	r.mu.Lock()
 	r.ended = true
 	r.mu.Unlock()
 	eachAtOnce(subs, (*subscriber).commitAndRelease)
+
+	// The cluster learns that nobody listens here any more. Without that it waits until the registration expires.
 	if r.keeper != nil {
 		if err := r.keeper.Close(ctx); err != nil { // it expires
 			r.options.Logger.Warn("the subscriptions are still registered", "error", err)
 		}
 	}
 
-	// The router's own events are published last: they report what happened until now.
+	// drained has waited for the router's own events. Those that came after it are dropped, and letters that still wait
+	// are counted as lost.
 	close(r.quit)
 	<-r.noticed
 	r.cut()
@@ -87,9 +95,9 @@ func (r *Router) drained(ctx context.Context, subs []*subscriber) error {
 type ending byte
 
 const (
-	inTime ending = iota
-	cutOff        // its context was ended, and it noticed
-	never
+	inTime ending = iota // nothing was in flight before its context was done
+	cutOff               // its context was ended, and it noticed
+	never                // something is in flight after lastMoment, too
 )
 
 // lastMoment is what handlers have to return once their context has ended with the
@@ -99,6 +107,7 @@ const lastMoment = 100 * time.Millisecond
 // overBefore waits until nothing is in flight, or until ctx, which cuts that off, is done and
 // lastMoment has passed.
 func overBefore(ctx context.Context, b *busy) ending {
+	// Asked without ctx first: with two channels that are ready select may choose either.
 	over := b.over()
 	select {
 	case <-over:

@@ -16,7 +16,7 @@ type committer struct {
 		sync.Mutex           // held over calls, so nobody takes an opening here for one elsewhere
 		cursor     LogCursor // nil: none is open
 	}
-	// as the log confirmed it last
+	// offset as the log confirmed it last, when the cursor was opened or by a commit; 0 before both
 	committed atomic.Uint64
 }
 

@@ -18,6 +18,9 @@ func (r *Router) completeCoordinator(s *Subscription) error {
 	if s.Flow != "" {
 		return errors.New("both a Coordinator and a Flow: each says which types it is for")
 	}
+
+	// An entry is found by its name or its class. From here on the subscription has the name, which the cluster
+	// compares.
 	list := r.options.Catalogue.Coordinators()
 	i := slices.IndexFunc(list, func(c event.Coordinator) bool {
 		return c.Name == s.Coordinator || (c.Class != "" && c.Class == s.Coordinator)
@@ -27,6 +30,8 @@ func (r *Router) completeCoordinator(s *Subscription) error {
 	}
 	entry := list[i]
 	s.Coordinator = entry.Name
+
+	// A subscription that names no types gets those that the entry declares.
 	declared := entry.SubscribedEvents
 	if len(s.Types) == 0 && len(s.Categories) == 0 {
 		if len(declared) == 0 {
@@ -50,6 +55,7 @@ func (r *Router) completeCoordinator(s *Subscription) error {
 // drift returns the declared types that a subscription does not receive, and the types that it receives and that are
 // not declared.
 func (r *Router) drift(s *Subscription, declared []event.Type) (missing, undeclared []string) {
+	// Both lists are of types that the catalogue has: what else a pattern matches, no entry could declare.
 	m := s.filter().Compile(r.options.Catalogue)
 	for _, d := range r.options.Catalogue.Definitions() {
 		switch is := slices.Contains(declared, d.Name); {

@@ -77,10 +77,12 @@ type tailSource struct{ *subscriber }
 
 // attach begins at the end of the log as it is now; after a failure reading resumes where it was.
 func (s tailSource) attach(ctx context.Context) error {
+	// The end is asked for each time, also where it is not needed: an answer is what makes the subscription attached.
 	last, err := s.r.log.Last(ctx)
 	if err == nil {
 		err = s.probeFilter(ctx)
 	}
+	// Only the first time it begins there. Later the tracker knows what was read.
 	if err == nil && !s.wasAttached() && s.fromEnd() {
 		s.tracker.restart(last)
 	}
@@ -114,6 +116,8 @@ func (s tailSource) read(ctx context.Context) error {
 	// The node asked must have what was read here before.
 	seen := s.tracker.position()
 	o := client.TailOptions{From: client.FromOffset(seen + 1), MinOffset: seen, Filter: s.feedFilter()}
+
+	// Before anything was read it begins where the subscription says, for which no node has to have anything.
 	if seen == 0 && !s.fromEnd() {
 		o.From, o.MinOffset = s.spec.From, 0
 	}
@@ -130,6 +134,7 @@ type cursorSource struct{ *subscriber }
 
 // attach opens the cursor, which fences off whoever had it before.
 func (s cursorSource) attach(ctx context.Context) error {
+	// The lock is held until resume has returned: no commit comes between the opening and the restart of the tracker.
 	s.link.Lock()
 	defer s.link.Unlock()
 	if s.link.cursor != nil {
@@ -149,6 +154,9 @@ func (s cursorSource) attach(ctx context.Context) error {
 	if s.runs != nil {
 		s.runs.forget()
 	}
+
+	// OpenCursor without a filter opens a cursor that has one, which would leave out events that the subscription is
+	// for.
 	info := cursor.Info()
 	if o.Filter.Empty() && !info.Filter.Empty() {
 		return fmt.Errorf("its cursor has a filter, %+v, and the subscription none (Subscription.Change gives it that): %w",
@@ -163,6 +171,7 @@ func (s cursorSource) resume(ctx context.Context, committed uint64) error {
 	// Handlers of what was read before must have returned, so an event never runs twice at
 	// once.
 	before := s.committed.Load()
+	// With the first cursor of this process nothing was read before.
 	if !s.wasAttached() {
 		s.tracker.restart(committed)
 	} else if committed < before {
@@ -269,5 +278,8 @@ func (s *subscriber) callOnGap(gap client.Gap) {
 			s.r.options.Logger.Error("OnGap", "subscription", s.spec.Name, "error", &PanicError{r, debug.Stack()})
 		}
 	}()
+
+	// It runs in the reading goroutine: what it publishes does not wait for this subscription, which reads nothing
+	// meanwhile.
 	s.spec.OnGap(ctx, gap)
 }

@@ -76,6 +76,8 @@ func (m *membership) attach(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
+	// It is a member from here on, and leave closes it.
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.member = member
@@ -85,6 +87,7 @@ func (m *membership) attach(ctx context.Context) error {
 // leave makes the acks durable and releases what is held. No delivery is in flight, or those that are have been
 // cut off.
 func (m *membership) leave() {
+	// Taken under the lock, so that each member is closed once.
 	m.mu.Lock()
 	member := m.member
 	m.member = nil
@@ -105,6 +108,7 @@ func (m *membership) leave() {
 // read takes events until the membership ends, the breaker opens, which ends it, or ctx is done. Then it stays a
 // member, as handlers still have to settle theirs.
 func (m *membership) read(ctx context.Context) error {
+	// followBreaker calls m.end, from the goroutine that turns the breaker.
 	taking, end := context.WithCancel(ctx)
 	defer end()
 	m.mu.Lock()
@@ -112,9 +116,13 @@ func (m *membership) read(ctx context.Context) error {
 	m.end = end
 	m.mu.Unlock()
 	err := m.takeAll(taking, member)
+
+	// If the subscription closes, commitAndRelease leaves the group once the handlers have returned.
 	if ctx.Err() != nil {
 		return err
 	}
+
+	// While ctx lasts nothing but an open breaker ends taking.
 	if taking.Err() != nil {
 		err = ErrBreakerOpen
 	}
@@ -137,6 +145,8 @@ func (m *membership) takeAll(ctx context.Context, member Member) error {
 		if err := m.waitForSlot(ctx); err != nil {
 			return err
 		}
+
+		// Only once there is room: what the member was handed out is kept from the others until it is settled.
 		d, err := member.Next(ctx)
 		if err == nil {
 			err = m.take(ctx, d)
@@ -160,6 +170,7 @@ func (m *membership) waitForSlot(ctx context.Context) error {
 		case gobreaker.StateHalfOpen:
 			most = min(most, m.s.spec.Breaker.Probes)
 		}
+		// A change after this look leaves a token in changed, so the wait below misses none.
 		if m.inFlight.Load() < int64(most) {
 			return nil
 		}
@@ -180,9 +191,12 @@ func (m *membership) take(ctx context.Context, d client.Delivery) error {
 		return nil
 	}
 	m.s.count(func(c *Counts) { c.Received++ })
+
+	// It is in flight before a worker has it, which may settle it at once.
 	t := m.s.task(d.Event, fromLog)
 	t.delivery = &d
 	m.inFlight.Add(1)
+	// If ctx ends before there is room it goes back to the group, and is not in flight any more.
 	if err := m.s.lanes.push(ctx, t, 0); err != nil {
 		m.s.leaveTask(t)
 		return err
@@ -208,12 +222,16 @@ func (m *membership) settle(t *task, err error) {
 		m.noteSettling(*t.delivery, t.delivery.Ack())
 		return
 	}
+
+	// The attempts of this delivery have used all waits, so the next delivery comes after twice the last of them.
 	delay := time.Second
 	if n := len(m.s.spec.Retries); n > 0 {
 		delay = min(2*m.s.spec.Retries[n-1], maxRedelivery)
 	}
 	o := client.NackOptions{
 		Delay: delay, Err: breaker.Bounded(err.Error()), Dead: isPermanent(err), Handler: m.s.spec.Name}
+
+	// The group decides whether this makes a dead letter. The count is this process's view of it.
 	if m.s.spec.lastDelivery(t, err) {
 		m.s.count(func(c *Counts) { c.DeadLettered++ })
 	}
@@ -249,11 +267,13 @@ func (m *membership) noteSettling(d client.Delivery, err error) {
 
 // followBreaker ends taking when the breaker opens, in whose lock it runs.
 func (m *membership) followBreaker(ch breaker.Change) {
+	// One failure before it opens is reported as a change from closed to closed.
 	if ch.From == ch.To {
 		return
 	}
 	m.breaker.Store(int32(ch.To))
 	if ch.To == gobreaker.StateOpen {
+		// Next may wait for events: ending its context brings read back.
 		m.mu.Lock()
 		if m.end != nil {
 			m.end()

@@ -39,6 +39,8 @@ func (r *Router) History(ctx context.Context, q Query) iter.Seq2[event.Event, er
 				return
 			}
 		}
+
+		// Linearizable, so that all that was acknowledged before the call is read, whichever node answers.
 		o := client.TailOptions{From: q.From, Filter: q.Filter, NoFollow: true, Consistency: client.Linearizable}
 		if (q.From == client.Position{}) {
 			o.From = client.FromStart()
@@ -76,9 +78,9 @@ func (r *Router) History(ctx context.Context, q Query) iter.Seq2[event.Event, er
 
 // ReplayResult is what became of a replay.
 type ReplayResult struct {
-	Events  uint64 // that are the subscription's
-	Handled uint64
-	Failed  uint64
+	Events  uint64  // that are the subscription's
+	Handled uint64  // by an attempt that succeeded
+	Failed  uint64  // all others, also those that the breaker or Close has refused
 	Errors  []error // of the first few that failed
 }
 
@@ -103,7 +105,8 @@ func (r *Router) Replay(ctx context.Context, subscription string, q Query) (Repl
 	// A subscription that closes takes nothing more: the replay ends with its reading.
 	defer context.AfterFunc(s.feeding, func() { cancel(ErrClosed) })()
 
-	// Outcomes come in any order; rep.note counts them.
+	// Outcomes come in any order; rep.note counts them. There is room for all that are open, so no handler waits for
+	// this call, even if it has returned early.
 	results := make(chan error, s.spec.Queue)
 	var rep ReplayResult
 	open := 0
@@ -127,6 +130,8 @@ func (r *Router) Replay(ctx context.Context, subscription string, q Query) (Repl
 		rep.Events++
 		open++
 	}
+
+	// All were handed over: what is left is to wait for the last outcomes.
 	for open > 0 {
 		if err := rep.note(ctx, results, &open); err != nil {
 			return rep, fmt.Errorf("router: replay: %w", err)

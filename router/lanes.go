@@ -57,14 +57,15 @@ type lanes struct {
 
 	mu     sync.Mutex
 	named  map[string]*lane // with tasks, or stopped
-	ready  []*lane
-	active int
+	ready  []*lane          // whose first task may run, the one that waits longest first
+	active int              // workers that exist, at most workers
 }
 
 // lane is the tasks of one key, in order. A stopped one drops what it gets.
+// The first task stays in tasks while it runs, so a lane is empty only when nothing of its key is under way.
 type lane struct {
 	name    string
-	tasks   []*task
+	tasks   []*task // the first stays here while it runs
 	stopped bool
 }
 
@@ -89,6 +90,8 @@ func (l *lanes) push(ctx context.Context, t *task, maxWait time.Duration) error 
 	if l.workers == 1 {
 		t.lane = "all" // one lane keeps all in order, also those without a key
 	}
+
+	// Its room is returned by endTask, or by dropAll if it does not run.
 	l.addTask(t)
 	return nil
 }
@@ -229,5 +232,8 @@ func (l *lanes) dropAll(in *lane) {
 func (l *lanes) load() (running, waiting int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
+	// Each task that runs or waits has a token of room. A worker whose task has just ended has none, so there may be
+	// more workers than tokens.
 	return l.active, max(0, len(l.room)-l.active)
 }

@@ -23,9 +23,9 @@ const maxLiveLetters = 1024
 // liveLetters stores the letters in the order in which events were abandoned, without holding handlers up.
 type liveLetters struct {
 	r     *Router
-	log   LiveLetters
-	queue chan liveLetter
-	made  string // makes ids unique to this router
+	log   LiveLetters     // of the router, where it keeps such letters
+	queue chan liveLetter // of maxLiveLetters; run alone takes from it
+	made  string          // makes ids unique to this router
 
 	mu    sync.Mutex
 	count uint64 // of ids
@@ -35,7 +35,7 @@ type liveLetters struct {
 type liveLetter struct {
 	s      *subscriber
 	letter DeadLetter
-	id     string
+	id     string // of the failure, so that a letter that is stored twice is one
 }
 
 // newLiveLetters returns letters that run stores.
@@ -52,6 +52,8 @@ func (l *liveLetters) put(s *subscriber, letter DeadLetter) {
 	id := fmt.Sprintf("%s/%d", l.made, l.count)
 	l.mu.Unlock()
 	l.r.busy.begin()
+
+	// The handler does not wait for the log, which may be away.
 	select {
 	case l.queue <- liveLetter{s, letter, id}:
 	default:
@@ -78,6 +80,8 @@ func (l *liveLetters) run(ctx context.Context, quit <-chan struct{}) {
 				one.s.count(func(c *Counts) { c.DeadLettered++ })
 				one.s.redrives.read()
 			}
+
+			// It was in flight until here, so Close has waited for it.
 			l.r.busy.end()
 		case <-quit:
 			l.loseAll()
@@ -86,7 +90,7 @@ func (l *liveLetters) run(ctx context.Context, quit <-chan struct{}) {
 	}
 }
 
-// loseAll counts the letters that still wait as lost.
+// loseAll counts the letters that still wait as lost. Close has waited for them for as long as its ctx allowed.
 func (l *liveLetters) loseAll() {
 	for {
 		select {
@@ -103,6 +107,7 @@ func (l *liveLetters) loseAll() {
 func (l *liveLetters) store(ctx context.Context, one liveLetter) error {
 	pauses := newPauses()
 	for {
+		// A call whose outcome is unknown is repeated with the same id: the log keeps one letter.
 		err := l.log.Keep(ctx, one.letter, one.id)
 		switch {
 		case err == nil, errors.Is(err, ErrGone), errors.Is(err, ErrRefused), ctx.Err() != nil:
@@ -146,6 +151,9 @@ func (r *redrives) resume() {
 	if r.s.r.letters == nil {
 		return
 	}
+
+	// A subscription that never had a letter has no such cursor, and needs no reader. The log is asked until it
+	// answers.
 	r.reading.Go(func() {
 		for pauses := newPauses(); r.s.feeding.Err() == nil; attempt.Sleep(r.s.feeding, pauses.NextBackOff()) {
 			some, err := r.s.r.letters.log.HasCursor(r.s.feeding, r.s.lettersCursor())
@@ -166,6 +174,9 @@ func (r *redrives) read() {
 	if r.active || r.ended {
 		return
 	}
+
+	// The reader is begun under the lock, so wait does not miss it. Once it has ended, the next letter begins another
+	// one.
 	r.active = true
 	r.reading.Go(func() {
 		err := r.follow(r.s.feeding)
@@ -189,6 +200,7 @@ func (r *redrives) follow(ctx context.Context) error {
 			err = r.handleAll(ctx, cursor)
 			cursor.Close() // the error that has ended it is known
 		}
+		// Another process that opens the cursor reads the letters from then on. Any other error may pass.
 		if ctx.Err() != nil || errors.Is(err, ErrFenced) || errors.Is(err, ErrRefused) {
 			return err
 		}
@@ -223,6 +235,8 @@ func (r *redrives) handle(ctx context.Context, cursor LogCursor, ev event.Event)
 		return err
 	}
 	r.s.count(func(c *Counts) { c.Received++ })
+
+	// Nothing else of the cursor is handed over meanwhile, so its commits are in the order of the offsets.
 	var err error
 	select {
 	case err = <-result:
@@ -235,6 +249,8 @@ func (r *redrives) handle(ctx context.Context, cursor LogCursor, ev event.Event)
 	case t.letter == nil: // it was left: it is redelivered
 		return err
 	}
+
+	// It has failed again: the entry that stores its letter moves the cursor past it.
 	t.letter.Generation = cursor.Info().Generation
 	err = r.s.r.options.DeadLetters.Put(r.s.base, *t.letter)
 	if err == nil {

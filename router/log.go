@@ -28,6 +28,7 @@ type Log interface {
 
 // Flows is a Log that knows the flows of its catalogue, built in and registered.
 type Flows interface {
+	// Flows returns those that the log has at the time of the call.
 	Flows(ctx context.Context) ([]event.Flow, error)
 }
 
@@ -42,6 +43,7 @@ type LogCursor interface {
 	NextBatch(ctx context.Context) ([]event.Event, error)
 	// Commit says that everything up to offset is handled, durably once it returns.
 	Commit(ctx context.Context, offset uint64) error
+	// Close ends reading. The log keeps what was committed, and the cursor can be opened again.
 	Close() error
 }
 
@@ -70,10 +72,10 @@ type DeadLetter struct {
 	Handler    string // the subscription that abandoned it
 	Source     string // the process: Options.Source
 	Event      event.Event
-	Error      string // of the last attempt
-	Attempts   int
+	Error      string    // of the last attempt
+	Attempts   int       // of this process, at least 1
 	First      time.Time // when the first attempt failed
-	Last       time.Time
+	Last       time.Time // when it was abandoned
 }
 
 // Sentinels for errors.Is.

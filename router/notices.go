@@ -13,7 +13,7 @@ import (
 // their senders.
 type notices struct {
 	r     *Router
-	queue chan event.Event
+	queue chan event.Event // of maxNotices; run alone takes from it
 }
 
 // maxNotices may wait for the log. Those that come then are dropped.

@@ -103,6 +103,8 @@ func (o *Options) validate() error {
 		host, _ := os.Hostname() // without one the process id alone has to do
 		o.Source = fmt.Sprintf("%s:%d", host, os.Getpid())
 	}
+
+	// The filter is only made to judge both: Source must be one that events may have.
 	if err := (event.Filter{Types: o.LocalTypes, Sources: []string{o.Source}}).Validate(); err != nil {
 		return fmt.Errorf("option LocalTypes or Source: %w", err)
 	}
@@ -124,6 +126,7 @@ func checkLimits(timeout, maxOutage time.Duration, retries []time.Duration, conc
 		return fmt.Errorf("option MaxOutage is %s", maxOutage)
 	case concurrency < 0:
 		return fmt.Errorf("option Concurrency is %d", concurrency)
+	// What runs counts in the queue: some workers would never have a task.
 	case queue < concurrency:
 		return fmt.Errorf("option Queue is %d, less than the concurrency, which is %d", queue, concurrency)
 	}

@@ -53,6 +53,8 @@ func (c *tally) begin(s *successes) uint64 {
 }
 
 // fail notes that it failed.
+// The first counts in any case. A later one counts if an attempt with a number above mark had succeeded before this one
+// began, as that was begun after the last counted one ended.
 func (c *tally) fail(s *successes) {
 	if c.counted > 0 {
 		c.apart = c.began.Sub(c.at)
@@ -81,6 +83,8 @@ func (tr *trial) wait(n int) time.Duration {
 	if n <= len(retries) {
 		return retries[n-1]
 	}
+
+	// Only with Retries does an attempt follow them, see exhausted: there is a last one.
 	last := retries[len(retries)-1]
 	most := max(last, maxPauseBetween)
 	for ; n > len(retries) && last < most; n-- {

@@ -57,8 +57,8 @@ func Local() PublishOption { return func(p *publishing) { p.local = true } }
 // own events with none.
 type insideKey struct{}
 
-// inside returns the subscriber whose handler has ctx, and whether it is a context of this
-// router at all.
+// inside returns the subscriber whose handler has ctx, nil for the router's own events, and whether ctx is of one
+// of the two at all. The handler may be of another router in this process.
 func inside(ctx context.Context) (*subscriber, bool) {
 	s, ok := ctx.Value(insideKey{}).(*subscriber)
 	return s, ok
@@ -91,13 +91,13 @@ type item struct {
 	sent   event.Event // as its producer made it, for the log
 	event  event.Event // canonical, for those that listen
 	result Result
-	waits  []wait
+	waits  []wait // for the handlers marked Sync; empty if a handler publishes
 }
 
 // wait is for a handler to be through with an event.
 type wait struct {
 	s      *subscriber
-	result chan error
+	result chan error // has room for one
 }
 
 // publish checks the events, appends those that are not local, delivers all, and waits for
@@ -153,6 +153,7 @@ func (r *Router) prepare(ctx context.Context, events []event.Event, opts []Publi
 			return nil, fmt.Errorf("router: publish: event %d of %d: %w", i+1, len(events), err)
 		}
 		it.result.Local = how.local || r.isLocal(it.event.Type)
+		// The log judges who may publish reserved types, and a local event does not reach it.
 		if it.result.Local && event.IsReserved(it.event.Type) {
 			return nil, fmt.Errorf("router: publish: event %d of %d: %s is emitted by the cluster alone",
 				i+1, len(events), it.event.Type)
@@ -185,6 +186,8 @@ func (r *Router) toLog(ctx context.Context, items []item) error {
 	if err != nil {
 		return err
 	}
+
+	// The results are those of the request, in its order, which lacks the local events.
 	for i := range items {
 		if it := &items[i]; !it.result.Local {
 			it.result.Result, results = results[0], results[1:]
@@ -249,10 +252,12 @@ func (it *item) handDirectly(ctx context.Context, s *subscriber, waits bool, max
 
 // awaitLog waits for a subscription to get the event from the log and be through with it.
 func (it *item) awaitLog(s *subscriber) {
+	// A subscription that does not read now may get the event long after ctx, or never.
 	if state, _ := s.stateNow(); state != Attached {
 		it.notHandled(s, fmt.Errorf("%w: %s", ErrNotAttached, state))
 		return
 	}
+	// The event may be settled before it is waited for: await then answers at once.
 	w := wait{s, make(chan error, 1)}
 	s.tracker.await(it.event.Offset, w.result)
 	it.waits = append(it.waits, w)

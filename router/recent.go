@@ -10,9 +10,9 @@ import (
 // recent remembers the last events that this process published or was delivered, each once.
 type recent struct {
 	mu      sync.Mutex
-	ring    []event.Event
-	next    int // where the next one goes
-	full    bool
+	ring    []event.Event   // of a fixed length; a zero event where none was noted yet
+	next    int             // where the next one goes
+	full    bool            // next has passed the end of the ring once
 	offsets map[uint64]bool // of those in the ring
 }
 

@@ -41,6 +41,7 @@ func (r *Router) keepRegistered() error {
 }
 
 // registerSubscriptions registers what is subscribed to now.
+// mu is held, so the keeper gets the lists in the order of the changes.
 func (r *Router) registerSubscriptions() {
 	if r.keeper == nil {
 		return
@@ -66,6 +67,7 @@ func (r *Router) registerSubscriptions() {
 
 // health is what the cluster is to know of the handler.
 func (s *subscriber) health() *api.HandlerHealth {
+	// Before the lock is taken: the breaker reports to the subscriber while it holds its own.
 	state := s.breaker.Status().State
 	s.mu.Lock()
 	defer s.mu.Unlock()

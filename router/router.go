@@ -16,9 +16,9 @@ import (
 
 // Router gives events to the log and to handlers. It is safe for concurrent use.
 type Router struct {
-	log        Log
-	options    Options
-	gate       event.Policy
+	log        Log          // where events go, and come from
+	options    Options      // complete
+	gate       event.Policy // of all events that are published here
 	localTypes event.Matcher
 	recent     *recent
 	notices    *notices
@@ -29,7 +29,7 @@ type Router struct {
 
 	ctx     context.Context // of the router's own events; ended when Close runs out of time
 	cut     context.CancelFunc
-	quit    chan struct{}
+	quit    chan struct{} // closed by close, when nothing is in flight or its time is over
 	noticed chan struct{} // closed when notices has ended
 
 	subs atomic.Pointer[[]*subscriber] // replaced under mu
@@ -53,6 +53,7 @@ func New(log Log, o Options) (*Router, error) {
 	case o.Drop:
 		o.DeadLetters = nil
 	case o.DeadLetters == nil:
+		// Letters without a cursor of their own go to the log alone, and not to a DeadLetters of the caller's.
 		o.DeadLetters, _ = log.(DeadLetters)
 		live, _ = log.(LiveLetters)
 	}
@@ -109,6 +110,8 @@ func (r *Router) Subscribe(ctx context.Context, spec Subscription) (*Subscriber,
 	if err := r.completeCoordinator(&spec); err != nil {
 		return nil, fmt.Errorf("router: subscribe %s: %w", spec.Name, err)
 	}
+
+	// By here a flow or a coordinator has given it its types, which complete checks.
 	condition, err := spec.complete(&r.options)
 	if err == nil {
 		err = joinable(r.log, &spec)
@@ -171,6 +174,8 @@ func (r *Router) add(s *subscriber) error {
 	if err := r.checkCoordinator(s); err != nil {
 		return err
 	}
+
+	// Changed under mu alone, so two that subscribe at once do not lose each other.
 	after := append(slices.Clone(before), s)
 	r.subs.Store(&after)
 	r.registerSubscriptions()

@@ -35,10 +35,10 @@ const (
 type runs struct {
 	r      *Router
 	flow   event.Flow
-	reader *event.FieldReader
-	types  []string
-	limit  int
-	keep   int // events of a run: more than a handler is given, as the next are read while handlers run
+	reader *event.FieldReader // of the payload fields that the flow goes by
+	types  []string           // of the flow's stages, sorted
+	limit  int                // of runs in known
+	keep   int                // events of a run: more than a handler is given, as the next are read while handlers run
 
 	mu       sync.Mutex
 	begun    bool // what is before the first event was read, of a flow that goes by payload fields
@@ -90,6 +90,7 @@ func (r *runs) begin(ctx context.Context, first uint64) error {
 	// A log that does not show them has runs begin with what it delivers.
 	err := r.each(ctx, q, func(ev *event.Event) { r.note(ev) })
 	if err != nil && !errors.Is(err, ErrRefused) {
+		// What was read in part is dropped, and begin starts over when the event is read again.
 		r.forget()
 		return err
 	}
@@ -169,6 +170,8 @@ func (r *runs) of(ev *event.Event) *runSeen {
 	if e := r.known[key]; e != nil {
 		return e.Value.(*runSeen)
 	}
+
+	// A replayed or local event may be of a run that is not known: it gets one that nobody remembers.
 	return &runSeen{runKey: key, lane: key.id}
 }
 
@@ -187,6 +190,7 @@ func (r *runs) carry(in *runSeen, correlationID string) {
 		// They are read from the log, with what else was before.
 		in.events, in.whole = nil, false
 	}
+	// The oldest id gives way: later stages that have it alone are a run of their own.
 	if len(in.carried) == r.keep {
 		delete(r.carriers, in.carried[0])
 		in.carried = slices.Delete(in.carried, 0, 1)
@@ -284,9 +288,12 @@ func (r *runs) upTo(ctx context.Context, t *task) (events []stages.Event, leftOu
 	case in == nil:
 		return nil, 0, nil
 	case before == 0:
+		// A local event has no offset and comes after all that the log has.
 		before = math.MaxUint64
 	}
 	r.mu.Lock()
+	// A run that has been taken over is continued in the one that payloads have named, which may have been taken over
+	// too.
 	for in.into != nil {
 		in = in.into
 	}
@@ -314,6 +321,7 @@ func (r *runs) upTo(ctx context.Context, t *task) (events []stages.Event, leftOu
 		}
 		r.complete(in, older, first, leftOut, dropped)
 	}
+	// What the memory holds may not reach back far enough: then the log is read for this task alone.
 	if events, leftOut, ok := r.from(in, before); ok {
 		return events, leftOut, nil
 	}

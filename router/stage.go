@@ -46,6 +46,8 @@ func (r *Router) flowsFor(ctx context.Context, s *Subscription) ([]event.Flow, e
 	if s.Flow == "" || !ok {
 		return known, nil
 	}
+
+	// The log may have another version of a built-in flow, but asking for it could take as long as it is away.
 	if _, err := stages.FindFlow(known, s.Flow); err == nil && s.Background {
 		return known, nil
 	}
@@ -53,6 +55,7 @@ func (r *Router) flowsFor(ctx context.Context, s *Subscription) ([]event.Flow, e
 }
 
 // completeStages makes what a subscription says of a flow one of types.
+// It returns nil without an error for a subscription without a flow.
 func (s *Subscription) completeStages(c *event.Catalogue, flows []event.Flow) (*event.Flow, error) {
 	switch {
 	case s.Flow == "" && (len(s.Stages) > 0 || s.OnStage != nil || s.Runs != 0):
@@ -145,6 +148,7 @@ func (r *runs) chain(t *task, before []stages.Event, leftOut uint64) stages.Chai
 	if t.run != nil {
 		id = t.run.id
 	}
+	// before is the caller's own copy, so it may grow here.
 	events := append(before, link)
 	return stages.Follow([]event.Flow{r.flow}, id, events, stages.Options{Now: link.At, Flow: r.flow.Name,
 		Scope: stages.Scope{From: events[0].Offset, To: t.ev.Offset, LeftOut: leftOut}})

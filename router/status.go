@@ -78,20 +78,20 @@ type SubscriberStatus struct {
 type record struct {
 	mu       sync.Mutex
 	state    State
-	stateErr error
-	once     bool // it was attached
+	stateErr error // what led to it, nil for none
+	once     bool  // it was attached
 	counts   Counts
 	last     lastSeen
 }
 
 // lastSeen is what a subscriber saw last.
 type lastSeen struct {
-	err    string
-	errAt  time.Time
-	at     time.Time // an event was settled
-	offset uint64    // of it
-	gap    *client.Gap
-	held   string // what keeps the cursor where it is
+	err    string      // of the last failed attempt; "" before one
+	errAt  time.Time   // when that attempt ended
+	at     time.Time   // an event was settled
+	offset uint64      // of it
+	gap    *client.Gap // nil before the first
+	held   string      // what keeps the cursor where it is
 }
 
 // count changes the counts under the lock.

@@ -19,18 +19,18 @@ type subscriber struct {
 	spec    Subscription     // complete
 	where   *where.Condition // nil allows all
 	runs    *runs            // nil if it has no flow
-	matcher event.Matcher
+	matcher event.Matcher    // of what the subscription is for; feedFilter may let more be read
 	lanes   *lanes
 	tracker *tracker   // nil if it is direct or of a group
 	group   membership // zero but for its channel where it is not of a group
 	breaker *breaker.Breaker
 	busy    busy // its workers
 
-	successes successes
+	successes successes // for MaxOutage, see outage.go
 
 	committer
 	lifecycle
-	redrives redrives
+	redrives redrives // of letters that are not of its cursor
 	record
 }
 
@@ -81,6 +81,8 @@ func newSubscriber(r *Router, spec Subscription, condition *where.Condition) *su
 		record: record{state: Connecting}}
 	s.lifecycle.init()
 	s.committer.s, s.group.s, s.redrives.s = s, s, s
+
+	// A worker counts for the subscription and for the router: each waits for its own when it closes.
 	s.lanes = newLanes(spec.Concurrency, spec.Queue, s.handle, s.leaveTask, &s.busy, &r.busy)
 	s.breaker = breaker.New(breaker.Config(*spec.Breaker), isPermanent, s.breakerTurned)
 	s.group.changed = make(chan struct{}, 1)
@@ -211,6 +213,8 @@ func (s *subscriber) abandonTask(t *task, tr *trial) {
 		s.show("abandoned", t, "attempts", tr.attempts, "dead_letter", letter != nil, "error", tr.err)
 	}
 	s.r.notices.handlerFailed(s, t, tr, letter != nil || s.spec.lastDelivery(t, tr.err))
+
+	// The letter of an event that the subscription's cursor does not pass goes to the cursor live.NAME.
 	if letter != nil && (!s.spec.Durable || t.origin != fromLog) {
 		letter.Cursor = s.lettersCursor()
 		t.letter, letter = letter, nil
@@ -238,6 +242,7 @@ func (s *subscriber) deadLetters(t *task) bool {
 // settleTask answers whoever waits for a task and notes in the tracker that it is settled. err is
 // why it failed.
 func (s *subscriber) settleTask(t *task, err error, letter *DeadLetter) {
+	// result has room for its one answer. Whoever gets it may read t.letter, which is set by then.
 	if t.result != nil {
 		t.result <- err
 	}
@@ -266,6 +271,8 @@ func (s *subscriber) leaveTask(t *task) {
 	if s.r.events != nil {
 		s.show("left", t)
 	}
+
+	// Whoever waits learns that it was not handled here; who has the event next decides what becomes of it.
 	if t.result != nil {
 		t.result <- ErrClosed
 	}
@@ -313,6 +320,8 @@ func (s *subscriber) commitAndRelease() {
 	s.stopCommitting()
 	s.redrives.wait()
 	s.group.leave()
+
+	// The last commits and the exchange with the group have used base. What still runs is cut off with it.
 	s.cut()
 	s.breaker.Close()
 	if cursor := s.openCursor(); cursor != nil {

@@ -90,12 +90,16 @@ func (s *Subscription) complete(o *Options) (condition *where.Condition, err err
 	s.MaxOutage = cmp.Or(s.MaxOutage, o.MaxOutage)
 	s.Concurrency = cmp.Or(s.Concurrency, o.Concurrency)
 	s.Queue = cmp.Or(s.Queue, max(o.Queue, s.Concurrency))
+	// A group replaces the Queue that was just set.
 	if err := s.checkGroup(); err != nil {
 		return nil, err
 	}
 	if s.Retries == nil {
 		s.Retries = o.Retries
 	}
+
+	// A Breaker of its own replaces the router's as a whole: its zero fields take the defaults, not the router's
+	// values.
 	breaker := o.Breaker
 	if s.Breaker != nil {
 		breaker = s.Breaker.orDefault()

@@ -13,16 +13,16 @@ import (
 // entries are in the order of their offsets. Everything up to seen was read; what of it
 // is not in entries is settled and passed.
 type tracker struct {
-	limit int // of entries
-	room  chan struct{}
+	limit int           // of entries
+	room  chan struct{} // holds a token when entries may have been taken off
 	wake  chan struct{} // something at the head was settled
 
 	mu      sync.Mutex
 	entries []*entry
-	seen    uint64
-	epoch   int       // rises with each restart
-	failed  []failure // the last that were abandoned
-	waiters map[uint64][]chan<- error
+	seen    uint64                    // the highest offset read, or where restart has begun
+	epoch   int                       // rises with each restart
+	failed  []failure                 // the last that were abandoned
+	waiters map[uint64][]chan<- error // by offset; each channel has room for its one answer
 }
 
 // entry is one event that was read.

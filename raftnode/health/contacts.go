@@ -14,8 +14,8 @@ import (
 // raft.VerifyLeader counts answers by when they arrive. An answer that was buffered while this process was paused
 // would prove a leadership that has ended; so what counts is when the request was sent.
 type Contacts struct {
-	mu    sync.Mutex
-	asked map[raft.ServerID]contact
+	mu    sync.Mutex                // guards both maps, which are nil until the first entry
+	asked map[raft.ServerID]contact // by member; an entry is replaced by a later term and never removed
 	calls map[raft.ServerID]calls
 }
 

@@ -28,7 +28,7 @@ const (
 
 // moment is what this node had applied at a time, and its term.
 type moment struct {
-	at            time.Time
+	at            time.Time // just after both were read
 	term, applied uint64
 }
 
@@ -173,6 +173,7 @@ func (d *Divergence) aheadOfLeader() bool {
 	term := d.o.Raft.Load().CurrentTerm()
 	d.moments = append(d.moments, moment{time.Now(), term, applied})
 	d.moments = d.moments[max(0, len(d.moments)-momentsKept):]
+	// Only the answer of the very leader that this node follows counts, and of its own cluster.
 	leader, _ := d.o.Roster.Leader()
 	s, healthy := d.o.Watch.Last(leader)
 	if !healthy || leader == d.o.Roster.ID() || s.Report.ClusterID != d.o.Machine.ClusterID() {

@@ -39,6 +39,7 @@ func (h *Holdings) See(r Report, asked, now time.Time) (fellBack bool) {
 	if h.known == nil {
 		h.known = map[string]holding{}
 	}
+	// A folder that was not heard of before holds nothing that could be missing.
 	k := h.known[r.Incarnation]
 	if !asked.After(k.heard) {
 		return false

@@ -23,9 +23,9 @@ const (
 
 // BlackBox is what a voter's journal holds.
 type BlackBox struct {
-	Journal string            `json:"journal"`
+	Journal string            `json:"journal"` // the journal's id: another file has another
 	Settled uint64            `json:"settled"` // records up to this one are in the log
-	Records []blackbox.Record `json:"records"`
+	Records []blackbox.Record `json:"records"` // in the order of their numbers, settled ones as well
 }
 
 // Journal is a voter's journal of outages with a queue before it, so callers of Write do not wait for the
@@ -264,6 +264,7 @@ func openOutage(records []blackbox.Record) (open blackbox.Record, regained time.
 			open.Refused = max(open.Refused, r.Refused)
 			addRecord(&view, r)
 		case blackbox.Restored:
+			// It has its end: only a later Lost can be open.
 			ok = false
 		}
 	}

@@ -28,11 +28,11 @@ const (
 // Outage is an outage of the quorum as one voter observes it now.
 type Outage struct {
 	Since   time.Time       `json:"since"` // the last moment with a majority, or a leader
-	Cause   string          `json:"cause"`
-	Term    uint64          `json:"term"`
+	Cause   string          `json:"cause"` // election.CauseUnreachable or CauseNoLeader
+	Term    uint64          `json:"term"`  // raft's when the outage was found
 	Leader  string          `json:"last_leader"`
 	Refused uint64          `json:"refused"` // writes refused here since then
-	Peers   []blackbox.Peer `json:"peers"`
+	Peers   []blackbox.Peer `json:"peers"`   // the other voters, as of the last observation
 }
 
 // OutageMonitor observes the quorum on one voter, without a leader. It records an outage in the journal first; a later
@@ -160,6 +160,8 @@ func (m *OutageMonitor) Run(ctx context.Context) {
 func (m *OutageMonitor) observe(now time.Time) {
 	others, peers, voter := m.otherVoters(now)
 	if !voter {
+		// A node that gets its vote later begins without a past: what it saw as a non-voter concerns no quorum of its
+		// own.
 		m.tracker = nil
 		m.setOutage(nil)
 		return
@@ -208,6 +210,7 @@ func (m *OutageMonitor) otherVoters(now time.Time) (others []time.Time, peers []
 // takes proposals.
 func (m *OutageMonitor) hasLeader() bool {
 	r := m.sources.Raft.Load()
+	// A leader whose intake is closed refuses writes like a node without a leader.
 	if r.State() == raft.Leader {
 		return m.sources.OpenTerm() != 0
 	}
@@ -301,6 +304,7 @@ func (m *OutageMonitor) recordOutage(r blackbox.Record) {
 func (m *OutageMonitor) recordProgress(now time.Time, peers []blackbox.Peer) {
 	m.mu.Lock()
 	if m.now != nil {
+		// What Current returns between two records of the journal.
 		m.now.Peers, m.now.Refused = peers, m.refused.load()
 	}
 	lasts := m.now != nil

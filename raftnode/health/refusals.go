@@ -12,12 +12,13 @@ const maxRefusals = 1 << 16
 // refusals counts the requests that were refused for want of a leader. Attempts of one request count once.
 type refusals struct {
 	mu    sync.Mutex
-	count uint64
+	count uint64             // since the last reset, with what that began at
 	seen  map[frame.Key]bool // requests that were counted, up to maxRefusals
 }
 
 // add counts a request, unless an equal one was counted before: that is a retry of it.
 func (r *refusals) add(request frame.Request) {
+	// Without an id of its own a request cannot be told from a retry, and each attempt counts.
 	id, own := request.ID()
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -29,16 +29,16 @@ type Report struct {
 	Incarnation  string    `json:"incarnation"`
 	RaftAddr     string    `json:"raft"`
 	HTTPAddr     string    `json:"http"`
-	Version      string    `json:"version"`
-	FeatureLevel uint32    `json:"feature_level"`
-	Time         time.Time `json:"time"` // its wall clock
-	Role         string    `json:"role"`
+	Version      string    `json:"version"`       // of the program
+	FeatureLevel uint32    `json:"feature_level"` // the highest that the program knows, not the cluster's
+	Time         time.Time `json:"time"`          // its wall clock
+	Role         string    `json:"role"`          // one of roster's
 	Term         uint64    `json:"term"`
-	Applied      uint64    `json:"applied_index"`
-	LastIndex    uint64    `json:"last_index"` // of its raft log
-	LeaderID     string    `json:"leader_id"`
+	Applied      uint64    `json:"applied_index"` // of its state
+	LastIndex    uint64    `json:"last_index"`    // of its raft log
+	LeaderID     string    `json:"leader_id"`     // "" if it knows none
 	LeaderHTTP   string    `json:"leader_http"`
-	Diverged     bool      `json:"diverged"`
+	Diverged     bool      `json:"diverged"` // it serves nothing any more
 
 	// The clusters that its cluster was recovered from.
 	Predecessors []string `json:"predecessors,omitempty"`

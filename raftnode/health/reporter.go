@@ -54,6 +54,7 @@ type ReporterOptions struct {
 func ReportVoters(ctx context.Context, o ReporterOptions) {
 	tick := time.NewTicker(o.Timing.Urgent())
 	defer tick.Stop()
+	// A new leadership remembers nothing: what an earlier one reported is in the log.
 	c := &reporter{ReporterOptions: o, paces: map[string]*election.Pace{}, since: time.Now()}
 	for {
 		select {
@@ -80,7 +81,7 @@ type reporter struct {
 	paces   map[string]*election.Pace // by member
 	sampled time.Time                 // when the paces were last sampled
 	waiting time.Time                 // since when there are views to propose; zero: there are none
-	rivals  election.Rivals
+	rivals  election.Rivals           // members that may lead at the same time as this node
 }
 
 // round makes each kind of report that is due. The first error ends it.
@@ -118,6 +119,7 @@ func (c *reporter) reportVoters(ctx context.Context, now time.Time) error {
 		}
 		changes = append(changes, report)
 	}
+	// In replicated time, in which the log has the last change of each voter.
 	for _, report := range dueReports(&health, c.Clock.Now(), changes, hold) {
 		if err := c.Proposals.Decide(ctx, report); err != nil {
 			return err

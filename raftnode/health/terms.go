@@ -88,6 +88,7 @@ func (t *Terms) Between(low, high uint64) (list []election.TermSeen) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range t.list {
+		// A leader that was lost and found again in its term is listed twice, and counts once.
 		if s.Term > low && s.Term < high && (len(list) == 0 || list[len(list)-1] != s.TermSeen) {
 			list = append(list, s.TermSeen)
 		}

@@ -53,9 +53,12 @@ type Answer struct {
 // claim returns what the report says of its member's leadership, by this machine's clock.
 func (s Answer) claim(cluster string) election.Claim {
 	c := election.Claim{Member: s.Report.ID, Asked: s.Asked, Answered: s.At}
+	// A Term of 0 says that it claims no leadership of this cluster.
 	if s.Report.Role == roster.RoleLeader && s.Report.ClusterID == cluster {
 		c.Term = s.Report.Term
 		if !s.Report.Confirmed.IsZero() {
+			// By the member's clock the confirmation is that long before its answer. It read its clock after it was
+			// asked, so the result is not later than the true moment.
 			c.Confirmed = s.Asked.Add(-s.Report.Time.Sub(s.Report.Confirmed))
 		}
 	}
@@ -119,7 +122,7 @@ type raftContact struct {
 // seen is what is known of one member.
 type seen struct {
 	Answer
-	detector *election.Detector
+	detector *election.Detector // of its answers, measured by Watch.awake
 }
 
 // NewWatch returns a watch that asks nobody before Run.
@@ -251,6 +254,7 @@ func (w *Watch) fromElsewhere(m datadir.Peer, r Report) error {
 	if r.ID == m.ID && (m.Incarnation == "" || r.Incarnation == m.Incarnation) {
 		return nil
 	}
+	// The clusters are compared first: a member's id may be used in another cluster as well.
 	why := errOtherFolder
 	if own := w.o.ClusterID(); r.ClusterID != "" && own != "" && r.ClusterID != own {
 		why = errOtherCluster
@@ -267,6 +271,7 @@ func (w *Watch) AskAll(ctx context.Context, members []datadir.Peer) map[string]A
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	for _, m := range members {
+		// Who fails is left out: the caller takes it for one that has not answered.
 		asking.Go(func() {
 			s, err := w.Ask(ctx, m)
 			if err != nil {
@@ -367,6 +372,7 @@ func (w *Watch) noteContacts(now time.Time) {
 // noteContact keeps when raft's newest answered request to a member was sent. It is called with mu held.
 func (w *Watch) noteContact(id string, now, awake time.Time) {
 	if asked := w.o.Contacts.Newest(raft.ServerID(id)); asked.After(w.contacts[id].asked) {
+		// The time since the request was sent is the same by both clocks, unless this process was paused in between.
 		w.contacts[id] = raftContact{asked, awake.Add(asked.Sub(now))}
 	}
 }
@@ -470,9 +476,9 @@ func (w *Watch) answers() (list []Answer) {
 // Quorum counts voters; Margin is Healthy minus Needed.
 type Quorum struct {
 	Voters  int `json:"voters"`
-	Needed  int `json:"needed"`
-	Healthy int `json:"healthy"`
-	Margin  int `json:"margin"`
+	Needed  int `json:"needed"`  // the smallest majority
+	Healthy int `json:"healthy"` // that count as present; see Watch.Absence
+	Margin  int `json:"margin"`  // below 0: nothing can be decided
 }
 
 // AtRisk reports whether the loss of one more voter would stop the cluster, or the loss of one already has.

@@ -20,7 +20,7 @@ import (
 type removals struct {
 	mu      sync.Mutex
 	members map[string]string // id to incarnation, as last seen
-	removed map[string]string
+	removed map[string]string // id to incarnation: the folder of that id that left last
 }
 
 // update replaces the members by the present ones, and returns the ids whose data folders are gone, sorted.
@@ -108,6 +108,8 @@ func (a *Admission) Admit(peer rafttransport.Identity) error {
 // leader of this cluster lets a folder learn the cluster's id, and only a leader sends
 // entries, which a majority of voters has elected and admitted.
 func (a *Admission) Hear(peer rafttransport.Identity) bool {
+	// A node of no cluster yet takes entries only from whom Admit lets in, and a folder that has fallen back leads
+	// nobody.
 	own := a.o.Machine.ClusterID()
 	r := a.o.Raft.Load()
 	if own == "" || peer.ClusterID != own || a.o.Holdings.FellBack(peer.Incarnation) {

@@ -153,6 +153,7 @@ const nodeNonVoter autopilot.NodeType = "non-voter"
 func (p *autopilotDriver) KnownServers() map[raft.ServerID]*autopilot.Server {
 	known := make(map[raft.ServerID]*autopilot.Server)
 	for _, s := range p.Roster.Servers() {
+		// A server without a record yet has no version.
 		m, _ := p.Machine.Member(string(s.ID))
 		server := &autopilot.Server{
 			ID:         s.ID,
@@ -185,6 +186,8 @@ func (p *autopilotDriver) FetchServerStats(
 	stats := make(map[raft.ServerID]*autopilot.ServerStats, len(servers))
 	for id := range servers {
 		l := p.serverStats(string(id))
+		// The library judges by the difference to LastIndex of routedRaft, which is latest: so it gets the lag in
+		// entries.
 		stats[id] = &autopilot.ServerStats{LastContact: l.age, LastTerm: term, LastIndex: latest - min(latest, l.entries)}
 	}
 	return stats
@@ -209,6 +212,7 @@ func (p *autopilotDriver) sample(now time.Time, servers map[raft.ServerID]*autop
 			p.absent[string(id)] += passed
 		}
 	}
+	// What is known of a server must not count for one that is added later under its id.
 	maps.DeleteFunc(p.absent, func(id string, _ time.Duration) bool { return servers[raft.ServerID(id)] == nil })
 }
 

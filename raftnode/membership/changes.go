@@ -95,6 +95,7 @@ func (c *Changes) Add(ctx context.Context, m frame.Member, opts AddOptions) (war
 		return warning, err
 	}
 	return c.promoteIf(ctx, m.ID, opts.Force, reasonJoin, func() error {
+		// Another change may have taken it while the member caught up.
 		if wanted, known := c.o.Machine.VoteWanted(m.ID); known && !wanted {
 			return errVoteNotWanted
 		}
@@ -414,6 +415,7 @@ func (c *Changes) removeServer(ctx context.Context, s raft.Server, reason string
 		if err := c.withdrawVoter(ctx, string(s.ID)); err != nil {
 			return err
 		}
+		// Recorded before, as in Demote: the next leader must not give the vote back if this one ends in between.
 		if err := c.recordVote(ctx, string(s.ID), false, reason); err != nil {
 			return err
 		}
@@ -436,6 +438,7 @@ func (c *Changes) CaughtUp(ctx context.Context, id string, index uint64) error {
 		if c.o.Proposals.OpenTerm() == 0 {
 			return fmt.Errorf("%w any more", ErrNotLeader)
 		}
+		// Asked directly: the report of the last ping may be an interval of pings old.
 		s, err := c.o.Watch.Ask(ctx, p)
 		if err == nil && s.Report.Applied >= index {
 			return nil

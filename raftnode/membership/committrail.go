@@ -28,6 +28,7 @@ func (t *commitTrail) add(at time.Time, index uint64) {
 	}
 	t.points = append(t.points, commitPoint{at, index})
 	if len(t.points) > keptCommits {
+		// The memory is bounded: a new point costs the one whose loss is noticed least.
 		i := t.leastMissed(at)
 		t.points = slices.Delete(t.points, i, i+1)
 	}
@@ -73,6 +74,7 @@ func (t *commitTrail) at(when time.Time) uint64 {
 // latest.
 func (t *commitTrail) passed(index uint64) time.Time {
 	byIndex := func(p commitPoint, index uint64) int { return cmp.Compare(p.index, index) }
+	// The first point above index, which exists as latest is above it.
 	i, _ := slices.BinarySearchFunc(t.points, index+1, byIndex)
 	return t.points[i].at
 }

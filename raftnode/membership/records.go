@@ -76,6 +76,7 @@ func (c *Changes) recordVersions(ctx context.Context) error {
 		if m.ID == c.o.Roster.ID() || !healthy || s.Report.Incarnation != m.Incarnation {
 			continue
 		}
+		// The addresses stay: those of another member change only by Add.
 		m.FeatureLevel, m.Version = s.Report.FeatureLevel, s.Report.Version
 		if err := c.putRecord(ctx, m); err != nil {
 			return err

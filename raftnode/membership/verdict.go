@@ -69,6 +69,7 @@ func (l serverStats) trouble(p *autopilotDriver) string {
 	switch {
 	case l.self:
 		return ""
+	// What answers in its place comes first: it explains why the member itself is silent.
 	case l.wrong.Folder:
 		return "another data folder answers under its id: remove it, then that one joins"
 	case l.wrong.Cluster:
@@ -165,6 +166,7 @@ func (p *autopilotDriver) why(v ServerVerdict, l serverStats) string {
 			why = append(why, fmt.Sprintf("stable for %.0f s of %.0f s", stable.Seconds(), s.stabilization.Seconds()))
 		}
 	}
+	// An operator has to decide: autopilot would remove it if the others could do without it.
 	if s.cleanup && p.dead(v.ID) && !p.removable(v.ID) {
 		why = append(why, "dead, and kept: the cluster needs it for its quorum or its least number of voters")
 	}
@@ -196,6 +198,7 @@ func (p *autopilotDriver) dead(id string) bool {
 func (p *autopilotDriver) removable(id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// By the health of the newest verdict, which is what the library has decided by.
 	return canRemove(id, p.Roster.Voters(), p.healthy, int(p.settings().minVoters))
 }
 

@@ -70,13 +70,13 @@ type Breaker struct {
 	mu sync.Mutex
 	// replaced by Reset; every call of it holds mu
 	gate    *gobreaker.TwoStepCircuitBreaker[struct{}]
-	lastErr error        // of the attempt that is reported now
-	failed  map[any]bool // events that failed since the last attempt that did not
-	since   time.Time
+	lastErr error         // of the attempt that is reported now
+	failed  map[any]bool  // events that failed since the last attempt that did not
+	since   time.Time     // of the present state
 	changed chan struct{} // closed when an attempt that was refused may be let through
 	waiting []*turn       // attempts that wait, in the order in which they began to
 	half    *time.Timer   // notices the end of the open state
-	closed  bool
+	closed  bool          // Close was called: no timer is begun any more
 }
 
 // turn is the place of an attempt that waits. Probes are let through in turn: an event that always fails would else
@@ -171,6 +171,8 @@ func (b *Breaker) Enter(ctx context.Context, event any, wait bool, giveUp <-chan
 func (b *Breaker) allow(mine *turn) (report func(error), changed <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
+	// Whoever waits while it is not closed has a place in the row, and only the first asks the gate.
 	if mine != nil && b.gate.State() != gobreaker.StateClosed {
 		if !slices.Contains(b.waiting, mine) {
 			b.waiting = append(b.waiting, mine)
@@ -179,6 +181,8 @@ func (b *Breaker) allow(mine *turn) (report func(error), changed <-chan struct{}
 			return nil, b.changed
 		}
 	}
+
+	// The gate refuses while it is open, and while all probes are under way.
 	report, err := b.gate.Allow()
 	if err != nil {
 		return nil, b.changed
@@ -236,6 +240,8 @@ func (b *Breaker) counts(event any, err error) bool {
 		clear(b.failed)
 		return true
 	}
+
+	// A later failure of the same event is not reported to the gate.
 	again := b.failed[event]
 	b.failed[event] = true
 	return !again

@@ -13,7 +13,7 @@ import (
 // closed.
 type Change struct {
 	From, To gobreaker.State
-	Failures int
+	Failures int           // events in a row that have failed; only set where From is closed
 	Err      error         // of the attempt that brought it about, if one did
 	Lasted   time.Duration // how long From was
 	config   Config
@@ -26,6 +26,7 @@ func (ch Change) Notice() (event.Type, map[string]any) {
 	if ch.Err != nil {
 		payload["error"] = Bounded(ch.Err.Error())
 	}
+	// The warning: one failure more opens the breaker.
 	if ch.From == ch.To {
 		payload["threshold"] = ch.config.Failures
 		return event.CircuitBreakerThreshold, payload

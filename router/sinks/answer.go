@@ -22,6 +22,8 @@ func (rd *round) answerUntilTaken(d client.Delivery, o Outcome) error {
 			return err
 		}
 		rd.o.Logger.Warn("cannot answer the event, trying again", "group", rd.o.Group, "offset", d.Offset, "error", err)
+
+		// The waits grow like those between attempts, but without what a sink has asked for.
 		if !attempt.Sleep(rd.taking, rd.o.wait(n, Error{})) {
 			return err
 		}
@@ -48,6 +50,9 @@ func (rd *round) answer(d client.Delivery, o Outcome) error {
 	if kind == event.HandlerFailed {
 		payload["answer"], payload["dead_letter"] = true, true
 	}
+
+	// The causation id names the event that is answered. The dedup id makes one answer of those of several deliveries,
+	// but a success after a dead letter was redriven is another answer than the failure before.
 	ev := event.New(kind, payload)
 	ev.Source, ev.Key, ev.Time = rd.o.Source, d.Key, time.Now()
 	ev.CorrelationID, ev.CausationID = d.CorrelationID, strconv.FormatUint(d.Offset, 10)

@@ -140,12 +140,15 @@ func (rd *round) refuse(d client.Delivery, last Outcome) {
 // nack ends a delivery that failed. A dead letter follows its answer, which says that there is one.
 func (rd *round) nack(d client.Delivery, o Outcome, dead bool) Outcome {
 	o.Result = Failed
+	// The group makes a dead letter of the last delivery that it allows, and nothing is waited for after that.
 	if dead || (rd.o.MaxDeliver > 0 && d.Count >= rd.o.MaxDeliver) {
 		o.Result, o.Wait = Dead, 0
 		err := rd.answerUntilTaken(d, o)
 		if err != nil {
 			o.Error = unanswered(o.Error, err)
 		}
+
+		// If the process ends before the answer is in the log, the event is redelivered, so that another one gives it.
 		if err != nil && !final(err) {
 			return rd.giveBack(d, o)
 		}
@@ -167,6 +170,8 @@ func (rd *round) release(d client.Delivery, o Outcome, err error) {
 	if err != nil {
 		o.Error = bounded(err.Error(), maxError)
 	}
+
+	// Without an attempt there is no duration to count.
 	o = rd.giveBack(d, o)
 	if o.Attempt > 0 {
 		rd.tally.countAttempt(o)
@@ -177,6 +182,7 @@ func (rd *round) release(d client.Delivery, o Outcome, err error) {
 
 // giveBack releases a delivery. It does not count, neither for the group nor for Options.Count.
 func (rd *round) giveBack(d client.Delivery, o Outcome) Outcome {
+	// takeEvents has counted it as begun; adding the highest number takes one off.
 	rd.begun.Add(^uint64(0))
 	o.Result = Released
 	o.Lost = d.Nack(client.NackOptions{Released: true}) != nil

@@ -99,6 +99,7 @@ func (c *Command) Handle(ctx context.Context, d client.Delivery) error {
 		cancel()
 	}
 	err = g.Wait()
+	// Nothing is written any more after Wait, so what is left is a last line without an end.
 	stdout.flush()
 	stderr.flush()
 	// Output that a child in the background holds open is not a failure of the command.

@@ -23,6 +23,7 @@ type lines struct {
 func (l *lines) Write(p []byte) (int, error) {
 	n := len(p)
 	for len(p) > 0 {
+		// A write may end within a line, whose rest comes with the next one.
 		part, rest, whole := bytes.Cut(p, []byte("\n"))
 		l.add(part)
 		p = rest

@@ -15,7 +15,7 @@ import (
 // notices publishes a reactor's own events, in the order they happened, without holding it up.
 type notices struct {
 	o       *Options
-	dropped atomic.Uint64
+	dropped atomic.Uint64 // events that were not published, for whatever reason
 
 	mu     sync.Mutex
 	queue  chan event.Event
@@ -35,6 +35,7 @@ func newNotices(o *Options) *notices {
 // start publishes until quit is called, which waits for the rest and returns how many were
 // not published.
 func (n *notices) start(ctx context.Context) (quit func() (dropped uint64)) {
+	// The last events come when ctx has ended already.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
 	go func() {

@@ -89,6 +89,8 @@ func (o *Options) complete() error {
 	if o.OnOutcome == nil {
 		o.OnOutcome = func(Outcome) {}
 	}
+
+	// A run begins only with options that work: nothing is joined or published before.
 	switch {
 	case o.Group == "" || o.Join == nil || o.Sink == nil:
 		return errors.New("sinks: options Group, Join and Sink are required")
@@ -108,10 +110,13 @@ func (o *Options) complete() error {
 func (o *Options) wait(n int, f Error) time.Duration {
 	wait := o.Backoff
 	for range n - 1 {
+		// The loop ends at the bound: n may be large.
 		wait = min(2*wait, MaxBackoff)
 		if wait == MaxBackoff {
 			break
 		}
 	}
+
+	// A sink may ask for more than the backoff, but not for less.
 	return max(wait, min(f.After, longestDelay))
 }

@@ -30,7 +30,7 @@ type Outcome struct {
 	Attempt  int           `json:"attempt"`  // of the delivery, from 1
 	Result   Result        `json:"outcome"`
 	TimedOut bool          `json:"timed_out,omitempty"`
-	Took     time.Duration `json:"-"`
+	Took     time.Duration `json:"-"` // from the call of the sink to its return
 	Wait     time.Duration `json:"-"` // until the next attempt or delivery, at least
 	Error    string        `json:"error,omitempty"`
 	// Lost says that the group has given the event to another member meanwhile.
@@ -39,16 +39,16 @@ type Outcome struct {
 
 // Summary counts what a run did.
 type Summary struct {
-	Handled     uint64 `json:"handled"`  // events
-	Filtered    uint64 `json:"filtered"` // events passed by the condition
-	Failed      uint64 `json:"failed"`   // deliveries that failed, and are redelivered
-	Dead        uint64 `json:"dead"`     // events that became dead letters
-	Retried     uint64 `json:"retried"`  // attempts that failed and were made again in their delivery
-	TimedOut    uint64 `json:"timed_out"`
-	Released    uint64 `json:"released"` // deliveries given back at the end, uncounted
-	Lost        uint64 `json:"lost"`     // deliveries that the group had given to another member meanwhile
-	Gaps        uint64 `json:"gaps"`
-	Unpublished uint64 `json:"untold"` // events about failures or the breaker that were not published
+	Handled     uint64 `json:"handled"`   // events
+	Filtered    uint64 `json:"filtered"`  // events passed by the condition
+	Failed      uint64 `json:"failed"`    // deliveries that failed, and are redelivered
+	Dead        uint64 `json:"dead"`      // events that became dead letters
+	Retried     uint64 `json:"retried"`   // attempts that failed and were made again in their delivery
+	TimedOut    uint64 `json:"timed_out"` // attempts that ran out of time
+	Released    uint64 `json:"released"`  // deliveries given back at the end, uncounted
+	Lost        uint64 `json:"lost"`      // deliveries that the group had given to another member meanwhile
+	Gaps        uint64 `json:"gaps"`      // stretches of the log that were gone before they were delivered
+	Unpublished uint64 `json:"untold"`    // events about failures or the breaker that were not published
 
 	Attempts uint64        `json:"attempts"`
 	Median   time.Duration `json:"-"` // of the attempts' durations
@@ -61,7 +61,7 @@ type tally struct {
 	mu     sync.Mutex
 	sum    Summary
 	took   *hdrhistogram.Histogram // microseconds
-	report func(Outcome)
+	report func(Outcome)           // called with mu held, so outcomes are reported one at a time
 }
 
 // maxDuration is what longer durations count as.

@@ -17,13 +17,13 @@ import (
 // Reactor gives a group's events to a sink.
 type Reactor struct {
 	o       Options
-	breaker *breaker.Breaker
+	breaker *breaker.Breaker      // of all rounds: it outlives each
 	state   atomic.Int32          // of the breaker, a gobreaker.State
 	round   atomic.Pointer[round] // the present one
-	tally   *tally
+	tally   *tally                // of the whole run
 	notices *notices
 	begun   atomic.Uint64 // deliveries that count for Options.Count
-	joined  bool
+	joined  bool          // a join has succeeded; only the goroutine of Run reads and writes it
 }
 
 // NewReactor checks the options.
@@ -75,6 +75,8 @@ func (r *Reactor) Run(ctx context.Context) (Summary, error) {
 	err := r.rounds(taking)
 	stop()
 	<-watched
+
+	// The notices end last: up to here rounds and breaker may have reported something.
 	r.breaker.Close()
 	dropped := quit()
 	sum := r.tally.summary()
@@ -91,6 +93,7 @@ func (r *Reactor) rounds(ctx context.Context) error {
 		if ctx.Err() != nil || r.complete() {
 			return nil
 		}
+		// The breaker has ended the round. While it is open this process is no member, so others get the events.
 		if r.breaker.Await(ctx) != nil {
 			return nil
 		}
@@ -106,6 +109,7 @@ func (r *Reactor) oneRound(ctx context.Context) error {
 	if err != nil || member == nil {
 		return err
 	}
+	// turned finds the round from here on.
 	rd := newRound(r, ctx, member)
 	r.round.Store(rd)
 	if r.breaker.Status().State == gobreaker.StateOpen.String() { // it opened before the round could hear of it

@@ -16,13 +16,13 @@ import (
 // round is one membership of the group.
 type round struct {
 	*Reactor
-	member  Member
-	taking  context.Context // ended when nothing more is to be taken
-	end     context.CancelFunc
-	base    context.Context // of attempts; ended when they are cut off
-	cut     context.CancelCauseFunc
-	changed chan struct{} // holds one token when there may be room
-	running atomic.Int64
+	member  Member                  // left once, by oneRound
+	taking  context.Context         // ended when nothing more is to be taken
+	end     context.CancelFunc      // of taking; called by the breaker, too
+	base    context.Context         // of attempts; ended when they are cut off
+	cut     context.CancelCauseFunc // of base
+	changed chan struct{}           // holds one token when there may be room
+	running atomic.Int64            // deliveries that a worker has not settled
 	workers sync.WaitGroup
 }
 

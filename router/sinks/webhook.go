@@ -24,8 +24,8 @@ import (
 
 // WebhookOptions say where to post. URL is required.
 type WebhookOptions struct {
-	URL     string
-	Group   string
+	URL     string      // http or https; it may hold a password, which no error shows
+	Group   string      // what Ringlog-Group has
 	Headers http.Header // beside those of the event
 	// Secret signs what is posted, as Standard Webhooks has it; see ParseSecret. Empty signs
 	// nothing.

@@ -20,10 +20,10 @@ const (
 
 // commits are what exchanges wait for the log to record.
 type commits struct {
-	gathering    *pendingBatch // what members report now goes into it
-	leased       []*leasedBatch
-	lettersAfter time.Time // dead letters are not retried before
-	lettersErr   error     // why they were not stored the last time
+	gathering    *pendingBatch  // what members report now goes into it
+	leased       []*leasedBatch // under leases, in the order of the calls; commitBatch takes all
+	lettersAfter time.Time      // dead letters are not retried before
+	lettersErr   error          // why they were not stored the last time
 }
 
 // pendingBatch is an ack batch that exchanges wait for. done is closed once the log has it, or never will by
@@ -34,6 +34,7 @@ type pendingBatch struct {
 	lettersErr error // nil: the log has each dead letter of it
 }
 
+// newPendingBatch returns a batch that the log does not have yet.
 func newPendingBatch() *pendingBatch { return &pendingBatch{done: make(chan struct{})} }
 
 // commitBatch proposes what the coordinator reports, and then answers the exchanges that wait for it. all
@@ -59,6 +60,7 @@ func (g *liveGroup) commitBatch(all bool) bool {
 	if some {
 		r.err = g.proposeBatch(s, frame.RoleLease{}, func() {})
 	}
+	// One after the other: a role that two of them name has its commands in the order of the calls.
 	for _, b := range leased {
 		g.proposeLeased(b)
 	}
@@ -75,6 +77,7 @@ func (g *liveGroup) commitBatch(all bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if some {
+		// Where the group has ended nobody knows what the log has: the next coordinator reads that from the state.
 		g.coordinator.AckBatchDone(g.ctx.Err() == nil)
 	}
 	for i, d := range deaths {
@@ -84,10 +87,12 @@ func (g *liveGroup) commitBatch(all bool) bool {
 			g.lettersAfter, g.lettersErr = g.now().Add(letterRetryPause), r.lettersErr
 		}
 	}
+	// r.err and r.lettersErr are set, and nobody writes them after this.
 	close(r.done)
 	for _, b := range leased {
 		g.endLeased(b)
 	}
+	// What has failed may be delivered again from here on, and what was reserved for the first time.
 	g.serveWaiters()
 	return some || len(leased) > 0 || slices.Contains(stored, true)
 }
@@ -115,6 +120,7 @@ func (g *groupTerm) proposeBatch(s group.AckBatch, lease frame.RoleLease, stored
 		switch {
 		case err == nil && n == len(s.Retries):
 			return nil
+		// The lease will not begin again: what is left is not settled.
 		case leaseOver(err) != nil:
 			return err
 		// The log has this part; the retries that did not fit follow in the next command.
@@ -150,6 +156,7 @@ func (g *groupTerm) storeLetters(deaths []group.Death, stored []bool) error {
 
 // storeLetter stores one event as a dead letter, unless that is settled already.
 func (g *groupTerm) storeLetter(d *group.Death, lease frame.RoleLease) error {
+	// The letter has a copy of the event, so it outlives the event in the log.
 	l, err := g.host.CompleteLetter(g.ctx, frame.DeadLetter{
 		Cursor:      g.name,
 		Generation:  g.generation,
@@ -177,6 +184,8 @@ func (g *groupTerm) storeLetter(d *group.Death, lease frame.RoleLease) error {
 
 	// Any other refusal leaves the group running.
 	refusal, refused := errors.AsType[*fsm.Refusal](err)
+	// Only an error that is no refusal, and these two refusals, may mean that this node does not lead the group any
+	// more.
 	if leaseOver(err) == nil && (!refused || refusal.Code == fsm.Fenced || refusal.Code == fsm.NotFound) {
 		g.endIfOver(err)
 	}

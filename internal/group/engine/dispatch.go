@@ -14,16 +14,16 @@ import (
 // be delivered, or joins the waiting, calls serveWaiters or signals toCommit before it releases mu.
 type dispatcher struct {
 	groupTerm
-	filter   *tail.LiveFilter
-	toCommit chan struct{} // holds an element where there may be something for the log
-	toFeed   chan struct{} // holds an element where there may be something to feed
+	filter   *tail.LiveFilter // of the group's cursor, by the catalogue as it is
+	toCommit chan struct{}    // holds an element where there may be something for the log
+	toFeed   chan struct{}    // holds an element where there may be something to feed
 
-	mu          sync.Mutex // guards what follows, and the commits of a liveGroup
-	coordinator *group.Coordinator
-	waiting     []*waiter // in the order in which they began to wait
-	wanted      int       // events that the exchanges under way want, waiting or not
-	gap         *log.Gap  // to be reported to one member; nil is none
-	firstKept   uint64    // the log's first offset, as it was last seen
+	mu          sync.Mutex         // guards what follows, and the commits of a liveGroup
+	coordinator *group.Coordinator // pure: it knows no clock, log or lock
+	waiting     []*waiter          // in the order in which they began to wait
+	wanted      int                // events that the exchanges under way want, waiting or not
+	gap         *log.Gap           // to be reported to one member; nil is none
+	firstKept   uint64             // the log's first offset, as it was last seen
 }
 
 // waiter is an exchange that waits for events. Its one answer goes into got.
@@ -100,6 +100,7 @@ func (g *dispatcher) takeEvents(w *waiter, waiting int) (t received, some bool) 
 	}
 	t.revoked = w.member.Lost()
 	t.deliveries = g.coordinator.Take(g.now(), w.member, demand, nil)
+	// Whoever is answered first reports the gap, and nobody else.
 	t.gap, g.gap = g.gap, nil
 	// A gap alone, or what was revoked, is worth an answer: the member has to learn of it soon.
 	some = len(t.deliveries)+len(t.revoked) > 0 || t.gap != nil

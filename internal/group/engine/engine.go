@@ -102,9 +102,11 @@ func (k *Engine) currentGroup(name string, term uint64) (g, old *liveGroup, err 
 		if g.ctx.Err() == nil && g.term == term && g.generation == c.Generation {
 			return g, nil, nil
 		}
+		// It may have ended by itself: then the first cause stays.
 		g.end(errSessionsOver(name))
 		return nil, g, nil
 	}
+	// No group begins once the server closes.
 	if k.ctx.Err() != nil {
 		return nil, nil, context.Cause(k.ctx)
 	}
@@ -149,6 +151,7 @@ func (k *Engine) startGroup(c fsm.Cursor, term uint64) *liveGroup {
 	}
 	// Numbered from the clock in microseconds, its sessions are above those of the coordinators before it.
 	g.coordinator = group.New(now, state, k.Policy(c.Group.Policy), uint64(now.UnixMicro()))
+	// An earlier leader may have reported the gap that the state has: a second report is better than none.
 	if c.Gap != nil {
 		g.gap = tail.FilterGap(c.Gap, g.filter.Matcher())
 	}

@@ -25,7 +25,7 @@ const (
 // Request is what a member reports and wants. Ranges ascend and do not overlap; offsets that the member does not
 // hold are answered as refused.
 type Request struct {
-	Group, Member           string
+	Group, Member           string        // the cursor's name, and the member's in it
 	Session                 uint64        // 0 joins
 	Holding, Acks, Progress []frame.Range // Holding is used only when joining
 	Nacks                   []group.Nack
@@ -38,7 +38,7 @@ type Request struct {
 
 // Answer is what a member gets.
 type Answer struct {
-	Session          uint64
+	Session          uint64        // of which the member's next calls are
 	Events           []event.Event // in order of their offsets; shared with other readers
 	Counts           []uint64      // which delivery each of them is
 	Revoked, Refused []frame.Range // what it must not handle any more; what it reported and does not hold
@@ -133,6 +133,7 @@ func (g *liveGroup) beginExchange(r *Request) (*exchange, error) {
 	if r.Leave && e.leased == nil {
 		g.coordinator.Leave(m)
 	}
+	// Counted whether the call gets to wait or not: endCall takes it off.
 	g.wanted += r.Want
 	g.serveWaiters()
 	return e, nil
@@ -144,6 +145,7 @@ func (g *liveGroup) settle(e *exchange) {
 		e.refused = g.coordinator.Ack(e.member, one, e.refused)
 	}
 	for _, one := range e.request.Nacks {
+		// Whoever nacks an event for good is answered once its letter is stored.
 		e.dead = e.dead || one.Dead
 		if !g.coordinator.Nack(g.now(), e.member, one) {
 			e.refused = append(e.refused, frame.Range{From: one.Offset, To: one.Offset})
@@ -204,7 +206,8 @@ func (e *exchange) endCall() {
 	g.coordinator.End(g.now(), e.member, e.session)
 }
 
-// waitDurable waits until the log has what the exchange settles. Without acks and nacks it returns at once.
+// waitDurable waits until the log has what the exchange settles. Without acks and nacks it returns at once. What
+// the log refuses since a lease is over is returned as it is, as long as the group lives.
 func (e *exchange) waitDurable(ctx context.Context) error {
 	if e.batch == nil {
 		return nil
@@ -243,6 +246,7 @@ func (e *exchange) endCause() error {
 // waitEvents waits for events as long as the member does.
 func (e *exchange) waitEvents(ctx context.Context) (received, error) {
 	g := e.group
+	// A call that wants no events does not wait, but still learns what the member has lost.
 	if e.request.Want == 0 || e.request.Leave {
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -343,6 +347,7 @@ func (e *exchange) buildAnswer(t received) (Answer, error) {
 	if !there || c.Group == nil {
 		return Answer{}, NoGroup(g.host.Machine(), g.name)
 	}
+	// By the settings of this moment: the member takes its times from each answer.
 	policy := g.engine.Policy(c.Group.Policy)
 	out.AckWait, out.Silence, out.Committed = policy.AckWait, policy.Session, c.Committed
 	_, out.Last = g.host.Machine().Log().Bounds()

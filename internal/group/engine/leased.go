@@ -12,8 +12,8 @@ import (
 // if the lease is over, and nothing that others settle with it.
 type leasedBatch struct {
 	pendingBatch
-	lease   frame.RoleLease
-	member  *group.Member
+	lease   frame.RoleLease // under which all of it is proposed
+	member  *group.Member   // who has reported it
 	session uint64
 	leaves  bool // the member leaves once it is decided
 	group.Leased
@@ -42,6 +42,7 @@ func (g *liveGroup) refuseLease(r *Request) error {
 	if refusal == nil {
 		return nil
 	}
+	// What the member holds is delivered to others at once. A call that joins has no session to end.
 	if m, err := g.coordinator.Enter(g.now(), r.Member, r.Session); err == nil {
 		g.coordinator.Leave(m)
 		g.serveWaiters()
@@ -54,6 +55,7 @@ func (g *liveGroup) settleLeased(e *exchange) {
 	r := e.request
 	b := &leasedBatch{pendingBatch: *newPendingBatch(), lease: r.Lease, member: e.member, session: e.session,
 		leaves: r.Leave}
+	// Apart from releases nothing of it counts until the log has taken it under the lease.
 	b.Leased, e.refused = g.coordinator.PlanLeased(g.now(), e.member, r.Acks, r.Nacks)
 	e.leased, e.batch = b, &b.pendingBatch
 	g.leased = append(g.leased, b)
@@ -65,6 +67,7 @@ func (g *groupTerm) proposeLeased(b *leasedBatch) {
 	if len(b.Done)+len(b.Retries) > 0 {
 		b.err = g.proposeBatch(group.AckBatch{Done: b.Done, Retries: b.Retries}, b.lease, func() { b.settled = true })
 	}
+	// After the failures before them, which the log has to know, and up to the first that is refused.
 	for i := 0; i < len(b.Deaths) && b.err == nil; i++ {
 		if b.err = g.storeLetter(&b.Deaths[i], b.lease); b.err == nil {
 			b.dead = append(b.dead, b.Deaths[i].Offset)
@@ -75,6 +78,7 @@ func (g *groupTerm) proposeLeased(b *leasedBatch) {
 
 // endLeased counts what the log has decided, and answers the exchange. g.mu is held.
 func (g *liveGroup) endLeased(b *leasedBatch) {
+	// Only what the log has counts, even if a later part of the batch was refused.
 	if b.settled {
 		g.coordinator.LeasedDone(g.now(), b.member, b.Leased)
 	}

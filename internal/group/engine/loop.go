@@ -63,6 +63,7 @@ func (g *liveGroup) feedLoop() {
 		}
 		// All that the log has is fed: wait for more of it.
 		if _, last := l.Bounds(); next > last {
+			// An error is the end of g.ctx, which the loop finds.
 			_ = l.Wait(g.ctx, next)
 			continue
 		}

@@ -17,10 +17,10 @@ import (
 // commands, and ends the group where an answer says that this node does not lead it any more. It needs no
 // lock: its fields are set before the group's goroutines begin.
 type groupTerm struct {
-	name             string
+	name             string // of the group and of its cursor
 	host             Host
 	logger           hclog.Logger
-	term, generation uint64
+	term, generation uint64    // a command with another one of either is refused
 	began            time.Time // what now counts from
 
 	ctx context.Context         // ends with the cause that members get as their error

@@ -33,8 +33,8 @@ type Log struct {
 	Version   string // of the program; "" if it has none
 	ClusterID string // "" if no cluster is described
 	Members   []Member
-	Token     bool // callers need the cluster token
-	Listeners []audit.Subscription
+	Token     bool                 // callers need the cluster token
+	Listeners []audit.Subscription // of cursors and of registered clients
 	// Unlisted counts listeners that are not in Listeners, because there are too many.
 	Unlisted int
 }
@@ -308,6 +308,7 @@ func newOperation(action, name, summary string) operation {
 
 // eventFields is the schema of an event's fields beside its payload.
 func eventFields() map[string]any {
+	// offset and appended_at are set by the log: they are part of what is read, and not of what is published.
 	kind := func(name, description string) map[string]string {
 		return map[string]string{"type": name, "description": description}
 	}

@@ -22,6 +22,9 @@ type redactor struct {
 // shortestSecret is the length below which a value is not looked for: it would be found in other words.
 const shortestSecret = 6
 
+// largestToken is the size in bytes of a file above which it holds no token: its lines would be found in other texts.
+const largestToken = 64 << 10
+
 // secretName is a name whose value is a secret.
 var secretName = regexp.MustCompile(`(?i)(token|secret|passw(or)?d|credential|authorization|cookie|` +
 	`api[-_]?key|private[-_]?key)`)
@@ -45,8 +48,11 @@ func newRedactor(sh *shell.Shell) *redactor {
 		}
 	}
 	for _, file := range files {
-		// Of a file that is too large for a token, its end alone is known.
-		if text, err := endOf(file, 64<<10); err == nil {
+		// What is too large for a token is none.
+		if info, err := os.Stat(file); err != nil || info.Size() > largestToken {
+			continue
+		}
+		if text, err := endOf(file, largestToken); err == nil {
 			r.know(strings.TrimSpace(string(text)))
 		}
 	}

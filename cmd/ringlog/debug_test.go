@@ -71,6 +71,8 @@ func TestABundleHasNoSecrets(t *testing.T) {
 		return file
 	}
 	write("token", clusterToken+"\n")
+	// A file that is too large for a token has none: its lines stay in the bundle.
+	noToken := write("access.log", strings.Repeat("the last line\n", largestToken/10))
 	cluster, err := devcluster.Start(t.Context(), devcluster.Options{Program: program, Dir: filepath.Join(dir, "nodes"),
 		Token: clusterToken, Args: []string{"--heartbeat", "400ms", "--token-file", tokenFile}})
 	if err != nil {
@@ -92,7 +94,8 @@ func TestABundleHasNoSecrets(t *testing.T) {
 		defer cancel()
 		cmd := exec.CommandContext(ctx, program, args...)
 		cmd.Env = append(os.Environ(), "RINGLOG_ENDPOINTS="+strings.Join(cluster.URLs(), ","),
-			"RINGLOG_TOKEN_FILE="+tokenFile, "SOME_PASSWORD=planted-variable", "RINGRIFT_WEBHOOK_SECRET=planted-variable")
+			"RINGLOG_TOKEN_FILE="+tokenFile, "SOME_PASSWORD=planted-variable", "RINGRIFT_WEBHOOK_SECRET=planted-variable",
+			"ACCESS_TOKEN_FILE="+noToken)
 		cmd.Dir = dir
 		out, err := cmd.CombinedOutput()
 		return string(out), err

@@ -116,9 +116,12 @@ func transferState(x *api.Transfer) string {
 	return x.State
 }
 
-// lastStep is the step by which a transfer is in its state.
-func lastStep(x *api.Transfer) *api.TransferStep {
-	return cmp.Or(x.Ended, x.Stalled, x.Started, x.Requested)
+// lastStep is the step by which a transfer is in its state, zero if the answer has none.
+func lastStep(x *api.Transfer) api.TransferStep {
+	if step := cmp.Or(x.Ended, x.Stalled, x.Started, x.Requested); step != nil {
+		return *step
+	}
+	return api.TransferStep{}
 }
 
 // whereCommand is where: which hosts have a dataset or model.

@@ -81,7 +81,7 @@ type Expression struct {
 	// the expression is another.
 	path    []string // the variable and the members below it
 	literal *string  // what it is compared with; nil if it is not
-	missing error    // if a member is missing; it names the last of path, whichever it is
+	missing []error  // of each part of path, if that is missing; the variable never is
 }
 
 // Compile compiles an expression. The error is an *Error with the place if the expression is at fault. place is where
@@ -252,12 +252,12 @@ func (x *Expression) plain(e ast.Expr) {
 		x.path = nil
 		return
 	}
-	// The message is that of CEL.
-	if len(x.path) > 0 {
-		x.missing = fmt.Errorf("no such key: %s", x.path[0])
-	}
 	x.path = append(x.path, e.AsIdent())
 	slices.Reverse(x.path)
+	// The messages are those of CEL.
+	for _, name := range x.path {
+		x.missing = append(x.missing, fmt.Errorf("no such key: %s", name))
+	}
 }
 
 // Names returns the variables that the expression uses, sorted.
@@ -286,13 +286,13 @@ func (x *Expression) selected(vars cel.Activation) (v any, err error, ok bool) {
 		return nil, nil, false
 	}
 	// A member of what is no object is an error, whose text is CEL's.
-	for _, name := range x.path[1:] {
+	for i, name := range x.path[1:] {
 		members, ok := v.(map[string]any)
 		if !ok {
 			return nil, nil, false
 		}
 		if v, ok = members[name]; !ok {
-			return nil, x.missing, true
+			return nil, x.missing[i+1], true
 		}
 	}
 	// A value of CEL is left to it, as an error is.

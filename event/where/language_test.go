@@ -76,6 +76,7 @@ func TestExpressionsGiveValues(t *testing.T) {
 
 		`payload.no`:            "error no such key: no",
 		`payload.o.no`:          "error no such key: no",
+		`payload.no.o`:          "error no such key: no",
 		`payload.n.x`:           "error no such",
 		`payload.no == "x"`:     "error no such key: no",
 		`payload.s + payload.n`: "error no such overload",

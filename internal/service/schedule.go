@@ -109,10 +109,7 @@ func noSchedule(id string) error {
 func (s *Schedule) List(ctx context.Context, after string, limit int) api.ScheduledPage {
 	page, allowed := api.ScheduledPage{Scheduled: []api.Scheduled{}}, s.allowed(ctx)
 	// Next is the last id that was looked at, also if that is not the caller's.
-	for i, one := range s.Machine().AllScheduled(after, limit+1) {
-		if i == limit {
-			break
-		}
+	for _, one := range s.Machine().AllScheduled(after, limit) {
 		if allowed(one.Type) {
 			page.Scheduled = append(page.Scheduled, viewScheduled(&one, one.ID))
 		}

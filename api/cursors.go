@@ -202,6 +202,6 @@ type Wait struct {
 type WaitedCursor struct {
 	Name      string `json:"name"`
 	Committed uint64 `json:"committed"`
-	Behind    uint64 `json:"behind"` // offsets to go
+	Lag       uint64 `json:"lag"` // offsets to go
 	Reached   bool   `json:"reached"`
 }

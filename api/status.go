@@ -54,8 +54,8 @@ const (
 
 // The suffrages that may be recorded for a member.
 const (
-	WishVote   = "vote"
-	WishNoVote = "no_vote"
+	DesiredVote   = "vote"
+	DesiredNoVote = "no_vote"
 )
 
 // Cluster is what a node knows of its cluster: GET /v1/cluster.
@@ -199,9 +199,9 @@ type ServerHealth struct {
 	// TrailingSeconds is how long ago the first entry that the server has not applied was committed; a lower
 	// bound where that was before this leadership.
 	TrailingSeconds float64 `json:"trailing_seconds"`
-	LastContactMs   int64   `json:"last_contact_ms"` // -1: never
-	Wish            string  `json:"wish,omitempty"`  // WishVote or WishNoVote; "" if none is recorded
-	Why             string  `json:"why,omitempty"`   // it is unhealthy, or does not have what it wishes
+	LastContactMs   int64   `json:"last_contact_ms"`            // -1: never
+	DesiredSuffrage string  `json:"desired_suffrage,omitempty"` // DesiredVote or DesiredNoVote; "" if none is recorded
+	Why             string  `json:"why,omitempty"`              // it is unhealthy, or does not have what it wishes
 }
 
 // ClockStep is the last step of replicated time.

@@ -81,7 +81,7 @@ func TestAnInterruptedJoinIsFinishedByTheNextLeaderOnceStable(t *testing.T) {
 			t.Fatalf("a join that nobody finishes: %v", err)
 		}
 		c.judged("n4 waits for its vote", "n4", func(_ AutopilotVerdict, s ServerVerdict) bool {
-			return !s.Voter && !s.Healthy && s.Wish == membership.WishVote && s.LastContactMs == -1 && s.Why != ""
+			return !s.Voter && !s.Healthy && s.DesiredSuffrage == membership.DesiredVote && s.LastContactMs == -1 && s.Why != ""
 		})
 
 		c.unmute("n4")
@@ -133,11 +133,11 @@ func TestWhoIsNotToHaveAVoteGetsNone(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, leads := range []string{"one leader", "the next"} {
-			for id, wish := range map[string]string{"n4": membership.WishNoVote, "n5": ""} {
+			for id, suffrage := range map[string]string{"n4": membership.DesiredNoVote, "n5": ""} {
 				_, s := c.judged(id+" is stable for long", id, func(_ AutopilotVerdict, s ServerVerdict) bool {
 					return s.Healthy && time.Since(s.Since) > raceFactor*time.Second
 				})
-				if s.Voter || s.Wish != wish || s.Why != "" {
+				if s.Voter || s.DesiredSuffrage != suffrage || s.Why != "" {
 					t.Errorf("%s: %+v", leads, s)
 				}
 			}
@@ -154,7 +154,7 @@ func TestWhoIsNotToHaveAVoteGetsNone(t *testing.T) {
 			t.Fatal(err)
 		}
 		if wanted, known := leader.machine.VoteWanted("n5"); !wanted || !known {
-			t.Error("n5 lost its wish")
+			t.Error("n5 lost its desired suffrage")
 		}
 	})
 }

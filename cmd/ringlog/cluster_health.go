@@ -149,11 +149,11 @@ func serverRow(sh *shell.Shell, v api.ServerHealth, now time.Time) table.Row {
 	// What it is, and what the autopilot makes of it.
 	is := "voter"
 	switch {
-	case !v.Voter && v.Wish == api.WishVote:
+	case !v.Voter && v.DesiredSuffrage == api.DesiredVote:
 		is = "joining" // gets its vote once it has been healthy for a while
 	case !v.Voter:
 		is = "non-voter"
-	case v.Wish == api.WishNoVote:
+	case v.DesiredSuffrage == api.DesiredNoVote:
 		is = "leaving"
 	}
 	// Since when, if the leader has seen a change in its term.

@@ -318,8 +318,8 @@ type rowShape struct {
 // serverShape is what counts as a change of a follower.
 // Its lag and last contact change all the time, and do not count.
 type serverShape struct {
-	ID, Wish       string // Wish: what the autopilot wants of its vote
-	Voter, Healthy bool
+	ID, DesiredSuffrage string
+	Voter, Healthy      bool
 }
 
 // shapeOf returns a text that is the same as long as nothing has changed that counts.
@@ -349,7 +349,7 @@ func shapeOf(rows []clusterRow) (string, error) {
 		if a := r.Autopilot; a != nil {
 			s.Tolerance = a.FailureTolerance
 			for _, v := range a.Servers {
-				s.Servers = append(s.Servers, serverShape{ID: v.ID, Wish: v.Wish, Voter: v.Voter, Healthy: v.Healthy})
+				s.Servers = append(s.Servers, serverShape{ID: v.ID, DesiredSuffrage: v.DesiredSuffrage, Voter: v.Voter, Healthy: v.Healthy})
 			}
 		}
 		shapes = append(shapes, s)

@@ -103,7 +103,7 @@ func printWaited(sh *shell.Shell, w api.Wait) error {
 		// All cursors are printed, those that have committed it, too.
 		rows := make([]table.Row, len(w.Cursors))
 		for i, c := range w.Cursors {
-			rows[i] = table.Row{c.Name, c.Committed, c.Behind}
+			rows[i] = table.Row{c.Name, c.Committed, c.Lag}
 		}
 		return sh.Table(table.Row{"name", "committed", "lag"}, rows)
 	})
@@ -114,7 +114,7 @@ func printWaited(sh *shell.Shell, w api.Wait) error {
 	var lag []string
 	for _, c := range w.Cursors {
 		if !c.Reached {
-			lag = append(lag, fmt.Sprintf("%s has committed %d, lagging by %d", c.Name, c.Committed, c.Behind))
+			lag = append(lag, fmt.Sprintf("%s has committed %d, lagging by %d", c.Name, c.Committed, c.Lag))
 		}
 	}
 	if w.LastOffset < w.Offset {

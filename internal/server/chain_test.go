@@ -123,7 +123,7 @@ func TestAWaitEndsWithTheLastCommit(t *testing.T) {
 	var v api.Wait
 	early.decode(t, &v)
 	if v.Reached || v.LastOffset != want || len(v.Cursors) != 2 ||
-		v.Cursors[0] != (api.WaitedCursor{Name: "b", Committed: want - 1, Behind: 1}) ||
+		v.Cursors[0] != (api.WaitedCursor{Name: "b", Committed: want - 1, Lag: 1}) ||
 		v.Cursors[1] != (api.WaitedCursor{Name: "a", Committed: want, Reached: true}) {
 		t.Errorf("%s", early.body)
 	}

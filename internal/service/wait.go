@@ -56,9 +56,9 @@ func (l *Log) committedBy(offset uint64, names []string) (api.Wait, error) {
 		if !ok {
 			return v, noCursor(name)
 		}
-		// Behind is what is left, and zero once the commit has passed the offset.
-		one := api.WaitedCursor{Name: name, Committed: c.Committed, Behind: offset - min(offset, c.Committed)}
-		one.Reached = one.Behind == 0
+		// Lag is what is left, and zero once the commit has passed the offset.
+		one := api.WaitedCursor{Name: name, Committed: c.Committed, Lag: offset - min(offset, c.Committed)}
+		one.Reached = one.Lag == 0
 		v.Reached = v.Reached && one.Reached
 		v.Cursors = append(v.Cursors, one)
 	}

@@ -11,10 +11,10 @@ import (
 	autopilot "github.com/hashicorp/raft-autopilot"
 )
 
-// Values of ServerVerdict.Wish.
+// Values of ServerVerdict.DesiredSuffrage.
 const (
-	WishVote   = "vote"
-	WishNoVote = "no_vote"
+	DesiredVote   = "vote"
+	DesiredNoVote = "no_vote"
 )
 
 // AutopilotVerdict is the leader's judgement of the servers.
@@ -35,9 +35,9 @@ type ServerVerdict struct {
 	// TrailingSeconds is how long ago the first entry was committed that the server has not applied. It counts
 	// from this leadership on, so it is too low for an earlier entry.
 	TrailingSeconds float64 `json:"trailing_seconds"`
-	LastContactMs   int64   `json:"last_contact_ms"` // -1: it never answered
-	Wish            string  `json:"wish,omitempty"`  // WishVote or WishNoVote; "" if none is recorded
-	Why             string  `json:"why,omitempty"`   // it is unhealthy, lacks its desired vote or is kept though dead
+	LastContactMs   int64   `json:"last_contact_ms"`            // -1: it never answered
+	DesiredSuffrage string  `json:"desired_suffrage,omitempty"` // DesiredVote or DesiredNoVote; "" if none is recorded
+	Why             string  `json:"why,omitempty"`              // it is unhealthy, lacks its desired vote or is kept though dead
 }
 
 // Autopilot judges the servers while this node leads, gives stable members their desired vote and, if the setting

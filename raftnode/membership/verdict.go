@@ -132,9 +132,9 @@ func (p *autopilotDriver) verdict(s *autopilot.ServerState) ServerVerdict {
 	}
 	// A member that never asked for a vote and was given none has neither.
 	if wanted, known := p.Machine.VoteWanted(id); wanted {
-		v.Wish = WishVote
+		v.DesiredSuffrage = DesiredVote
 	} else if known {
-		v.Wish = WishNoVote
+		v.DesiredSuffrage = DesiredNoVote
 	}
 	v.Why = p.why(v, l)
 	return v
@@ -159,7 +159,7 @@ func (p *autopilotDriver) why(v ServerVerdict, l serverStats) string {
 		why = append(why, "it was unhealthy a moment ago")
 	}
 	// What promotion waits for; see promoter.
-	if v.Healthy && !v.Voter && v.Wish == WishVote {
+	if v.Healthy && !v.Voter && v.DesiredSuffrage == DesiredVote {
 		if voters := len(p.Roster.Voters()); voters >= maxVoters {
 			why = append(why, fmt.Sprintf("there are %d voters already", voters))
 		} else if stable := time.Since(v.Since); stable < s.stabilization {

@@ -39,16 +39,16 @@ type Outcome struct {
 
 // Summary counts what a run did.
 type Summary struct {
-	Handled     uint64 `json:"handled"`   // events
-	Filtered    uint64 `json:"filtered"`  // events passed by the condition
-	Failed      uint64 `json:"failed"`    // deliveries that failed, and are redelivered
-	Dead        uint64 `json:"dead"`      // events that became dead letters
-	Retried     uint64 `json:"retried"`   // attempts that failed and were made again in their delivery
-	TimedOut    uint64 `json:"timed_out"` // attempts that ran out of time
-	Released    uint64 `json:"released"`  // deliveries given back at the end, uncounted
-	Lost        uint64 `json:"lost"`      // deliveries that the group had given to another member meanwhile
-	Gaps        uint64 `json:"gaps"`      // stretches of the log that were gone before they were delivered
-	Unpublished uint64 `json:"untold"`    // events about failures or the breaker that were not published
+	Handled     uint64 `json:"handled"`     // events
+	Filtered    uint64 `json:"filtered"`    // events passed by the condition
+	Failed      uint64 `json:"failed"`      // deliveries that failed, and are redelivered
+	Dead        uint64 `json:"dead"`        // events that became dead letters
+	Retried     uint64 `json:"retried"`     // attempts that failed and were made again in their delivery
+	TimedOut    uint64 `json:"timed_out"`   // attempts that ran out of time
+	Released    uint64 `json:"released"`    // deliveries given back at the end, uncounted
+	Lost        uint64 `json:"lost"`        // deliveries that the group had given to another member meanwhile
+	Gaps        uint64 `json:"gaps"`        // stretches of the log that were gone before they were delivered
+	Unpublished uint64 `json:"unpublished"` // events about failures or the breaker that were not published
 
 	Attempts uint64        `json:"attempts"`
 	Median   time.Duration `json:"-"` // of the attempts' durations

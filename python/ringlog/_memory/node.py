@@ -380,7 +380,7 @@ class Node:
             found = []
             for name in names:
                 committed = self._cursors.get(name).committed
-                found.append({"name": name, "committed": committed, "behind": max(0, offset - committed),
+                found.append({"name": name, "committed": committed, "lag": max(0, offset - committed),
                               "reached": committed >= offset})  # fmt: skip
             reached = all(one["reached"] for one in found)
             return {"offset": offset, "reached": reached, "last_offset": self._log.last, "cursors": found}

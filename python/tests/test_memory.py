@@ -205,6 +205,8 @@ class Time(MemoryTest):
                     self.memory.clock.advance(31)
                     delivery = working.next(timeout=5)
                     self.assertEqual((delivery.offset, delivery.delivery), (held.offset, 2))
+                    # The member that hung learns of it with its next exchange.
+                    eventually("the event is known to be lost", lambda held=held: not held.progress())
                     self.assertFalse(held.ack())
 
     def test_the_same_with_asyncio(self) -> None:

@@ -1739,10 +1739,14 @@ class Contract:
         called: list[str] = []
         low.on_lost(lambda: called.append("lost"))
         critical = await self.allocate({net: 90}, priority="CRITICAL", holder="urgent")
+
+        async def is_reported() -> bool:
+            return bool(called)
+
         with self.assertLogs("ringlog", "WARNING") as logged:
-            await self.eventually(lambda: self.is_lost(low))
+            await self.eventually(is_reported)
         self.assertIn(f"allocation {low.id} is lost: {net}=80 with the fence {low.fence}", logged.output[0])
-        self.assertEqual((low.held, called), (False, ["lost"]))
+        self.assertEqual((low.held, low.lost.is_set(), called), (False, True, ["lost"]))
         with self.assertRaises(AllocationLost):
             low.check()
         [event] = await self.read_of(low, types=["JOB_PREEMPTED"])
@@ -1750,9 +1754,6 @@ class Contract:
         self.assertEqual(evidence, {"resource": net, "capacity": 100, "granted": 80, "wanted": 90, "by": critical.id})
         self.assertTrue(await critical.release())
         await self.log.remove_resource(net)
-
-    async def is_lost(self, allocation: Any) -> bool:
-        return bool(allocation.lost.is_set())
 
     async def test_an_allocation_is_renewed(self) -> None:
         net = self.run_id

@@ -33,7 +33,7 @@ func (n *Node) Incident(ctx context.Context, w io.Writer, from, to api.Position)
 	// The checkpoints stay for as long as their files have no other names.
 	var gathered *incident.Gathered
 	err = n.history.With(func(kept []statestore.Kept) error {
-		// Entries before it are compacted: a slice can only begin with a checkpoint from which the log goes on.
+		// Entries before it are compacted: a slice can only begin with a checkpoint from which the log continues.
 		first, err := n.stores.Log().FirstIndex()
 		if err != nil {
 			return err

@@ -149,7 +149,7 @@ func readStory(ctx context.Context, sh *shell.Shell, s top.Story, of top.Sample)
 	ctx, cancel := context.WithTimeout(ctx, sh.Timeout)
 	defer cancel()
 	query := url.Values{"limit": {"200"}, "from": {"start"}}
-	// Only what follows. A story that was not read yet, or is another cluster's, begins anew.
+	// Only what follows. A story that was not read yet, or is another cluster's, begins again.
 	if s.Cluster == of.View.ClusterID && s.Next > 0 {
 		query.Set("from", strconv.FormatUint(s.Next, 10))
 	}

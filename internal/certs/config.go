@@ -163,7 +163,7 @@ func Peek(c net.Conn) (peeked net.Conn, isTLS bool, err error) {
 	return &peekedConn{Conn: c, first: first}, first[0] == recordHandshake, nil
 }
 
-// peekedConn gives back the byte that was read ahead.
+// peekedConn returns the byte that was read ahead.
 type peekedConn struct {
 	net.Conn
 	first []byte // until it is read; used by the reader alone

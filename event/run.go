@@ -54,7 +54,7 @@ func (r *FieldReader) read(payload []byte) (texts FieldTexts, whole bool) {
 	// No payload is nested deeper than it is long, so the depth bounds nothing here.
 	v := canon.Verifier{Data: payload, MaxDepth: len(payload) + 1}
 	for found := 0; found < len(r.names); {
-		// There are no more members, or the payload is not canonical: Payload tells the two apart.
+		// There are no more members, or the payload is not canonical: Payload distinguishes the two.
 		if !v.Next() {
 			return texts, v.Payload()
 		}

@@ -349,7 +349,8 @@ func shapeOf(rows []clusterRow) (string, error) {
 		if a := r.Autopilot; a != nil {
 			s.Tolerance = a.FailureTolerance
 			for _, v := range a.Servers {
-				s.Servers = append(s.Servers, serverShape{ID: v.ID, DesiredSuffrage: v.DesiredSuffrage, Voter: v.Voter, Healthy: v.Healthy})
+				s.Servers = append(s.Servers,
+					serverShape{ID: v.ID, DesiredSuffrage: v.DesiredSuffrage, Voter: v.Voter, Healthy: v.Healthy})
 			}
 		}
 		shapes = append(shapes, s)

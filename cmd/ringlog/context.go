@@ -102,7 +102,7 @@ func listContexts(sh *shell.Shell) error {
 		return err
 	}
 	var list []namedContext
-	// Programs get all of a context, people what tells contexts apart.
+	// Programs get all of a context, people what distinguishes contexts.
 	for _, name := range all.Names() {
 		list = append(list, namedContext{Name: name, Current: name == all.Current, Context: all.Contexts[name]})
 	}

@@ -260,7 +260,7 @@ func tailLog(ctx context.Context, c *client.Client, o tailOptions, p *shell.Prin
 	if from.Kind == api.AtOffset {
 		next = from.Offset
 	}
-	// Only a person who waits at the end of the log is told that there is nothing yet.
+	// Only a person who waits at the end of the log reads that there is nothing yet.
 	if !o.untilEnd && (from.Kind == api.AtEnd || next > 0) {
 		sayWaiting(ctx, p.Sh, c, next)
 	}

@@ -98,7 +98,7 @@ func (w *lagWatch) look(ctx context.Context) error {
 		if settings.Throttles(cur, lag) == throttled {
 			continue
 		}
-		// The state machine decides by the lag that it is told, for the cursor that was measured alone.
+		// The state machine decides by the lag that it is given, for the cursor that was measured alone.
 		report := frame.LagReport{Cursor: cur.Name, Created: cur.Created.UnixNano(), Lag: lag}
 		if _, err := w.core.Propose(ctx, frame.Request{Command: report}); err != nil {
 			return fmt.Errorf("cursor %q: %w", cur.Name, err)

@@ -73,7 +73,7 @@ const (
 	maxRowBytes   = 32 << 10 // which the fields of a row may take
 	maxText       = 1024     // bytes of a last value
 	maxPoints     = 1000     // of a slope
-	maxDistinct   = 1000     // values that a distinct tells apart
+	maxDistinct   = 1000     // values that a distinct distinguishes
 
 	defaultKeys = 1_000_000 // rows of a view
 	maxKeys     = 10_000_000

@@ -371,7 +371,7 @@ func (m moreThan) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]int{"more_than": int(m)})
 }
 
-// hashBytes is what a distinct keeps of the hash of a value, by which it tells values apart.
+// hashBytes is what a distinct keeps of the hash of a value, by which it distinguishes values.
 const hashBytes = 16
 
 func (d distinct) fold(b, state []byte, _ int64, value any) ([]byte, bool) {

@@ -18,7 +18,7 @@ type refusals struct {
 
 // add counts a request, unless an equal one was counted before: that is a retry of it.
 func (r *refusals) add(request frame.Request) {
-	// Without an id of its own a request cannot be told from a retry, and each attempt counts.
+	// Without an id of its own a request cannot be distinguished from a retry, and each attempt counts.
 	id, own := request.ID()
 	r.mu.Lock()
 	defer r.mu.Unlock()

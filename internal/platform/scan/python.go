@@ -268,7 +268,7 @@ func (f *file) python(src string) error {
 // is reports whether a token is a mark.
 func (t token) is(text string) bool { return t.kind == mark && t.text == text }
 
-// closeBrackets finds where each opening bracket closes. Kinds of brackets are not told apart: in a file that Python
+// closeBrackets finds where each opening bracket closes. Kinds of brackets are not distinguished: in a file that Python
 // can read they match.
 func closeBrackets(tokens []token) {
 	var open []int

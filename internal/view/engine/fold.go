@@ -300,7 +300,7 @@ func (e *Engine) commit(f *folded, at uint64, firings int, noted []Digest) error
 	return nil
 }
 
-// fail stops folding a view. What it has folded of the chunk is not stored. It returns nil: the other views go on. A
+// fail stops folding a view. What it has folded of the chunk is not stored. It returns nil: the other views continue. A
 // restart of the node tries again.
 func (e *Engine) fail(f *folded, offset uint64, err error) error {
 	f.rows.abandon()

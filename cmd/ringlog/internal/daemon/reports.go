@@ -110,7 +110,7 @@ func (d *daemon) put(to Status, reason string, err error, events ...event.Event)
 func (d *daemon) event(t event.Type, payload map[string]any) event.Event {
 	host, _ := os.Hostname() // a name for people: it may be empty
 	payload["host"], payload["restarts"] = host, d.restarts
-	// The fence lets readers tell apart the commands of two holders.
+	// The fence lets readers distinguish the commands of two holders.
 	if d.Role != "" {
 		payload["role"], payload["fence"] = d.Role, d.role.Fence()
 	}

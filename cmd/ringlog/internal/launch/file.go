@@ -234,7 +234,7 @@ func readBounded(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer in.Close()
-	// The byte more than allowed tells a file of exactly maxFile bytes from a larger one.
+	// The byte more than allowed distinguishes a file of exactly maxFile bytes from a larger one.
 	content, err := io.ReadAll(io.LimitReader(in, maxFile+1))
 	if len(content) > maxFile {
 		err = fmt.Errorf("it is larger than %s", shell.Size(maxFile))

@@ -105,7 +105,7 @@ func isEncrypted(start []byte) bool {
 
 // openBackup returns what is in a file that may be encrypted, as it is read.
 func openBackup(sh *shell.Shell, f *os.File, identities []age.Identity) (io.Reader, error) {
-	// The beginning tells whether a file is encrypted, whatever its name is.
+	// The beginning shows whether a file is encrypted, whatever its name is.
 	in := bufio.NewReaderSize(f, 256<<10)
 	start, err := in.Peek(len(armor.Header))
 	// A file that is shorter is no backup, which is found when it is read.

@@ -148,7 +148,7 @@ func Dev(ctx context.Context, sh *shell.Shell, file string, until uint64, port i
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
-	// The incident is moved on before anybody is told where it answers.
+	// The incident is moved on before its address is printed.
 	if err := p.To(ctx, until); err != nil {
 		return err
 	}

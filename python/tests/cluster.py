@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import itertools
 import json
 import logging
 import os
@@ -40,18 +41,22 @@ def program() -> str:
     return _program[0]
 
 
+# Ports below those that the kernel gives to outgoing connections, from a random one on: the clusters of a process get
+# different ports, also while some of their nodes are stopped, and other processes most likely look elsewhere.
+_ports = itertools.islice(itertools.cycle(range(15_000, 32_000)), random.randrange(17_000), None)
+
+
 def free_ports(n: int) -> list[int]:
-    """Return ports below those that the kernel gives to outgoing connections."""
+    """Return ports that nobody listens on now."""
     found: list[int] = []
     while len(found) < n:
-        port = random.randrange(15_000, 32_000)
+        port = next(_ports)
         with socket.socket() as s:
             try:
                 s.bind(("127.0.0.1", port))
             except OSError:
                 continue
-        if port not in found:
-            found.append(port)
+        found.append(port)
     return found
 
 

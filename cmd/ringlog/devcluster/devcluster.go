@@ -23,6 +23,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // ErrUnknownNode is a node id that the cluster does not have.
@@ -150,6 +151,13 @@ const (
 	portTries = 1000
 )
 
+// The ports are tried one after the other from a random one on: the clusters of a process get different ports, also
+// while some of their nodes are stopped, and other processes most likely look elsewhere.
+var (
+	begin = rand.Int64N(lastPort - firstPort)
+	tried atomic.Int64
+)
+
 // FreePorts finds n ports of 127.0.0.1 that nobody listens on now. They are free when it returns: another process
 // may take one before the caller does.
 func FreePorts(n int) (ports []int, err error) {
@@ -159,13 +167,12 @@ func FreePorts(n int) (ports []int, err error) {
 			err = errors.Join(err, l.Close())
 		}
 	}()
-	// A random port that is taken is followed by another try, not by its neighbour, which is likely taken as well.
 	for range portTries {
 		if len(ports) == n {
 			return ports, nil
 		}
+		port := firstPort + int((begin+tried.Add(1))%(lastPort-firstPort))
 		// The listener stays open until the end, so no port is found twice.
-		port := firstPort + rand.IntN(lastPort-firstPort)
 		if l, err := net.Listen("tcp", loopback(port)); err == nil {
 			listeners, ports = append(listeners, l), append(ports, port)
 		}

@@ -85,9 +85,8 @@ func reactCommand(sh *shell.Shell) *cli.Command {
 			"Attempts and what COMMAND prints go to stderr, the summary to stdout.",
 		Flags: append(filterFlags(),
 			&cli.StringFlag{Name: "group", Aliases: []string{"g"}, Usage: "share the events of group `NAME`"},
-			&cli.StringFlag{Name: "where",
-				Usage: "handle only events for which this `CEL` condition holds, such as 'payload.epoch > 3'; " +
-					"others count as handled"},
+			whereFlag("handle only events for which this `CEL` condition holds, such as 'payload.epoch > 3'; "+
+				"others count as handled"),
 			&cli.StringFlag{Name: "from", Usage: "start a new group at `WHERE`: " + api.PositionForms},
 			&cli.IntFlag{Name: "concurrency", Usage: "handle `N` events at once; those of a key stay in order", Value: 1},
 			&cli.DurationFlag{Name: "timeout", Usage: "time limit of one attempt",
@@ -186,12 +185,9 @@ func (o *reactOptions) readTexts(c *cli.Context) (err error) {
 		}
 		o.from = &from
 	}
-	// A condition that does not compile is wrong usage, and its error has the position.
-	if c.IsSet("where") {
-		o.where, err = where.Compile(c.String("where"))
-		if err != nil {
-			return shell.Usagef("--%w", err)
-		}
+	o.where, err = whereOf(c)
+	if err != nil {
+		return err
 	}
 	// The platform's variable gives the default of all its handlers.
 	if !c.IsSet("timeout") {

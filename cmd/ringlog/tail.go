@@ -12,12 +12,14 @@ import (
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/event/where"
 )
 
 // tailOptions say what to read, from where, and when to stop.
 type tailOptions struct {
 	from     *api.Position // nil is not said
 	filter   event.Filter  // empty passes all events
+	where    *condition    // of --where; nil is none
 	cursor   string        // "" reads the log without one
 	noCommit bool          // with a cursor: its position stays
 	count    uint64        // 0 is no limit
@@ -70,18 +72,20 @@ func tailCommand(sh *shell.Shell) *cli.Command {
 		Usage: "print events, and follow as more are appended",
 		UsageText: shell.Examples(
 			"ringlog tail --from -3 --until-end",
-			"ringlog tail --type 'training.*' --from -100 -n 2",
+			"ringlog tail --type training.progress --where 'payload.epoch > 3' --from -100",
 			"ringlog tail --cursor trainer --until-end",
 			"ringlog tail -f",
 		),
 		Description: "Starts at the end of the log by default, and with --until-end at its start. With --cursor " +
 			"it resumes a durable cursor, which is\n" +
-			"created at the start of the log if there is none; an event is committed once it is printed.\n" +
+			"created at the start of the log if there is none; an event is committed once it is printed, or is not what " +
+			"--where asks for.\n" +
 			"Events trimmed before you read them are reported as a gap.\n" +
 			"It follows until Ctrl-C, -n or --until-end; --timeout bounds each request, and timeout(1) the whole.\n" +
 			"--local also prints what the node records of an ongoing outage, marked as local: such a record has no\n" +
 			"offset and does not count for -n. The log's own QUORUM_LOST and QUORUM_RESTORED follow the recovery.",
 		Flags: append(filterFlags(),
+			whereFlag("print only events for which this `CEL` condition holds, such as 'payload.epoch > 3'"),
 			// Where to begin, and through which cursor.
 			&cli.StringFlag{Name: "from", Usage: "start at `WHERE`: " + api.PositionForms},
 			&cli.StringFlag{Name: "cursor", Usage: "read through the durable cursor `NAME`"},
@@ -123,6 +127,11 @@ func tailOptionsOf(sh *shell.Shell, c *cli.Context) (o tailOptions, err error) {
 			return o, err
 		}
 		o.from = &from
+	}
+	if compiled, err := whereOf(c); err != nil {
+		return o, err
+	} else if compiled != nil {
+		o.where = &condition{sh: sh, where: compiled}
 	}
 	o.cursor, o.noCommit, o.count, o.untilEnd = c.String("cursor"), c.Bool("no-commit"), c.Uint64("n"),
 		c.Bool("until-end")
@@ -253,9 +262,12 @@ func tailLog(ctx context.Context, c *client.Client, o tailOptions, p *shell.Prin
 	if o.from != nil {
 		from = *o.from
 	}
-	options := client.TailOptions{From: from, Filter: o.filter, Limit: o.count,
-		NoFollow:    o.untilEnd,
+	options := client.TailOptions{From: from, Filter: o.filter, NoFollow: o.untilEnd,
 		Consistency: o.consistency, MinOffset: o.minOffset}
+	// How many events have to be read for those that are wanted is not known of a condition.
+	if o.where == nil {
+		options.Limit = o.count
+	}
 	next := uint64(0) // from an age or a number of events back, the first one is not known here
 	if from.Kind == api.AtOffset {
 		next = from.Offset
@@ -264,18 +276,60 @@ func tailLog(ctx context.Context, c *client.Client, o tailOptions, p *shell.Prin
 	if !o.untilEnd && (from.Kind == api.AtEnd || next > 0) {
 		sayWaiting(ctx, p.Sh, c, next)
 	}
+	printed := uint64(0)
 	for ev, err := range c.Tail(ctx, options) {
 		var gap *client.GapError
 		switch {
+		case err == nil && !o.where.met(&ev):
+			continue
 		// A gap is reported, and the reading continues after it.
 		case errors.As(err, &gap):
 			err = p.Gap(gap.Gap)
 		case err == nil:
 			err = p.Event(&ev)
+			printed++
 		}
-		if err != nil {
+		if err != nil || (o.count > 0 && printed == o.count) {
 			return err
 		}
 	}
 	return nil
+}
+
+// whereFlag is --where, a condition on events in CEL.
+func whereFlag(usage string) cli.Flag { return &cli.StringFlag{Name: "where", Usage: usage} }
+
+// whereOf compiles --where; nil is none. A condition that does not compile is wrong usage, and its error has the
+// position.
+func whereOf(c *cli.Context) (*where.Condition, error) {
+	if !c.IsSet("where") {
+		return nil, nil
+	}
+	compiled, err := where.Compile(c.String("where"))
+	if err != nil {
+		return nil, shell.Usagef("--%w", err)
+	}
+	return compiled, nil
+}
+
+// condition chooses among the events that pass the filter. It is evaluated here, whatever the nodes' version.
+type condition struct {
+	sh     *shell.Shell
+	where  *where.Condition
+	failed bool // it could not be evaluated for an event, which was said
+}
+
+// met reports whether an event meets the condition; all meet one that is nil. The first for which it cannot be evaluated is named on stderr: a
+// condition that fails for each looks like a log without such events.
+func (c *condition) met(ev *event.Event) bool {
+	if c == nil {
+		return true
+	}
+	ok, err := c.where.Match(ev)
+	if err != nil && !c.failed {
+		c.failed = true
+		c.sh.Say("--where could not be evaluated for event %d, which is passed over like all others of the kind: %v",
+			ev.Offset, err)
+	}
+	return ok
 }

@@ -20,7 +20,7 @@ type cursorTail struct {
 	cur  *client.Cursor // open, and fenced off from whoever had it
 	p    *shell.Printer // flushed before each commit
 	left uint64         // events still wanted
-	last uint64         // the last offset printed, reported as a gap or passed over by the filter
+	last uint64         // the last offset printed, reported as a gap or passed over
 }
 
 // tailCursor prints the events of a durable cursor, and commits what was printed.
@@ -93,8 +93,12 @@ func (t *cursorTail) step(ctx context.Context) error {
 	return t.commit(ctx)
 }
 
-// event prints an event; the next commit includes it.
+// event prints an event, if it meets the condition; the next commit includes it.
 func (t *cursorTail) event(ev *event.Event) error {
+	if !t.opts.where.met(ev) {
+		t.last = ev.Offset
+		return nil
+	}
 	// Counted before it is printed: one that cannot be printed ends the tail in any case.
 	t.left--
 	t.last = ev.Offset

@@ -195,6 +195,9 @@ func TestAnAnswerToAWrongParameterNamesNothingOfGo(t *testing.T) {
 		for method, op := range operations {
 			parameters := d.parameters(t, op)
 			for i, wrong := range parameters {
+				if wrong.Name == "where" {
+					continue // CEL has types of the same names; badEvents has its refusals
+				}
 				refused := 0
 				for _, text := range wrongTexts {
 					if wrong.Name == "timeout" && text == "" {

@@ -65,6 +65,7 @@ var (
 	// NDJSON has an event as an object a line, and a record as an object with one key:
 	//
 	// 	{"offset":7,"type":"A",…}
+	// 	{"where":{"offset":8,"error":"no such key: loss"}}
 	// 	{"scanned":9}
 	// 	{"end":{"reason":"limit","scanned":9,"last_offset":12}}
 	//
@@ -92,6 +93,7 @@ var (
 // Names of the records of a stream.
 const (
 	recordGap     = "gap"
+	recordWhere   = "where"
 	recordScanned = "scanned"
 	recordEnd     = "end"
 )
@@ -112,6 +114,12 @@ type streamEnd struct {
 	Scanned    uint64     `json:"scanned"`     // everything up to it was sent or does not match
 	LastOffset uint64     `json:"last_offset"` // the node's tail
 	Error      *api.Error `json:"error,omitempty"`
+}
+
+// whereFailure reports the first event for which the reader's condition could not be evaluated.
+type whereFailure struct {
+	Offset uint64 `json:"offset"` // of the event, which is passed over like all others of the kind
+	Error  string `json:"error"`
 }
 
 // writeBatches writes batches until the tail ends. While no event comes, it writes once in a
@@ -136,6 +144,14 @@ func (tw *tailWriter) writeBatches(
 			}
 			b = form.appendRecord(b, recordGap, gap)
 			reported = max(reported, found.Gap.To)
+		}
+		// A condition that fails for every event looks like a log without such events: the reader learns of the first.
+		if found.Failure != nil {
+			failure, err := json.Marshal(whereFailure{found.Failure.Offset, found.Failure.Err.Error()})
+			if err != nil {
+				return err
+			}
+			b = form.appendRecord(b, recordWhere, failure)
 		}
 		// Events are written as they are decoded, batch by batch.
 		for i := range found.Events {

@@ -122,13 +122,13 @@ func (cl *Clients) checkSubscription(ctx context.Context, one *frame.ClientSubsc
 	for _, text := range []struct {
 		field, text string
 		limit       int
-	}{{"name", one.Name, limit}, {"cursor", one.Cursor, limit}, {"where", one.Where, maxWhereBytes}} {
-		// A condition may have line breaks and tabs.
-		if err := api.CheckName(
-			text.field, strings.NewReplacer("\n", " ", "\t", " ").Replace(text.text), text.limit,
-		); err != nil {
+	}{{"name", one.Name, limit}, {"cursor", one.Cursor, limit}} {
+		if err := api.CheckName(text.field, text.text, text.limit); err != nil {
 			return err
 		}
+	}
+	if err := checkWhere(one.Where); err != nil {
+		return err
 	}
 	// Mode and state are of a few words, and have defaults.
 	if err := checkChoice("mode", &one.Mode, clientModes()); err != nil {
@@ -149,6 +149,11 @@ func (cl *Clients) checkSubscription(ctx context.Context, one *frame.ClientSubsc
 		return Within("filter", err)
 	}
 	return nil
+}
+
+// checkWhere refuses what is too long for a condition, or no text. It may have line breaks and tabs.
+func checkWhere(text string) error {
+	return api.CheckName("where", strings.NewReplacer("\n", " ", "\t", " ").Replace(text), maxWhereBytes)
 }
 
 // checkChoice checks one of several words, and takes the first where there is none.

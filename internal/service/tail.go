@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/event/where"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/access"
 	"github.com/ringrift/ringlog/internal/tail"
@@ -21,16 +22,19 @@ type TailRequest struct {
 	From api.Position
 	// Filter chooses the events; the zero filter passes all.
 	Filter event.Filter
-	Limit  uint64 // events; 0 is no limit
+	// Where is a condition in CEL for the events that pass the filter, see package where; "" is none.
+	Where string
+	Limit uint64 // events; 0 is no limit
 	// Follow waits for more at the end of the log, until the caller leaves.
 	Follow bool
 	// Linearizable waits until this node has all that was acknowledged before the call.
 	Linearizable bool
 	MinOffset    uint64 // wait until the node has it; 0 is none
 	Redriven     bool   // also read events that were redriven for one cursor, whichever it is
-	Spans        bool   // events come as they are stored where there is no filter
+	Spans        bool   // events come as they are stored where there is neither a filter nor a condition
 
-	types []string // patterns of the types that are the caller's; none is all
+	where func(*event.Event) (bool, error) // Where, compiled; nil is none
+	types []string                         // patterns of the types that are the caller's; none is all
 }
 
 // OpenTail finds the place to read from. It waits until this node has MinOffset; for a linearizable read, until it
@@ -44,6 +48,11 @@ func (l *Log) OpenTail(ctx context.Context, r TailRequest) (*tail.Tail, error) {
 	}
 	// A filter that can match nothing would look like a quiet log.
 	if err := l.checkFilter(ctx, r.Filter); err != nil {
+		return nil, err
+	}
+	var err error
+	r.where, err = compileWhere(r.Where)
+	if err != nil {
 		return nil, err
 	}
 	stored := l.Machine().Log()
@@ -73,12 +82,31 @@ func (l *Log) OpenTail(ctx context.Context, r TailRequest) (*tail.Tail, error) {
 	return t, nil
 }
 
+// compileWhere compiles the condition of a reader; nil is none.
+func compileWhere(text string) (met func(*event.Event) (bool, error), err error) {
+	if text == "" {
+		return nil, nil
+	}
+	if err := checkWhere(text); err != nil {
+		return nil, err
+	}
+	c, err := where.Compile(text)
+	if bad, ok := errors.AsType[*where.Error](err); ok {
+		return nil, api.Refuse(api.InvalidArgument, "where", bad.Error(), "correct it there")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.Match, nil
+}
+
 // newTail returns a tail from next on.
 func (c *core) newTail(r TailRequest, next uint64) *tail.Tail {
 	// The tail follows the catalogue as it changes, and ends when the node diverges.
 	return tail.New(c.Machine(), tail.Options{
 		Filter:    r.Filter,
 		Types:     r.types,
+		Where:     r.where,
 		Next:      next,
 		Limit:     r.Limit,
 		Follow:    r.Follow,

@@ -2,8 +2,8 @@
 //
 // It promises:
 //
-//   - Every event is returned once and in order, or does not pass the reader's filter, or was trimmed
-//     and is reported as a gap.
+//   - Every event is returned once and in order, or does not pass the reader's filter or meet its condition, or was
+//     trimmed and is reported as a gap.
 //
 //   - A reader that finds nothing gets an empty batch once in a heartbeat, with how far the read has come.
 //

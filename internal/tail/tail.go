@@ -28,6 +28,8 @@ type Tail struct {
 	log     *log.Log
 	cursor  string // that it reads for; "" is none, see log.EveryCursor
 	filter  *LiveFilter
+	where   func(*event.Event) (bool, error)
+	failed  bool // where could not be evaluated for an event
 	next    uint64
 	end     uint64 // a read that does not follow stops after it
 	follow  bool
@@ -53,18 +55,29 @@ type batch struct {
 	Events []event.Event // shared with other readers, never to be changed
 	Spans  []log.Span    // or these
 	Gap    *log.Gap
-	Next   uint64 // where to resume
-	Last   uint64 // the node's tail
+	// Failure is of the first event that the reader's condition could not be evaluated for. The later ones are not
+	// reported.
+	Failure *Failure
+	Next    uint64 // where to resume
+	Last    uint64 // the node's tail
+}
+
+// Failure is why a condition could not be evaluated for an event, which therefore does not meet it.
+type Failure struct {
+	Offset uint64 // of the event
+	Err    error
 }
 
 // Options says what a tail reads.
 type Options struct {
-	Filter    event.Filter
-	Types     []string // patterns of the types that the reader may have; none is all
-	Next      uint64   // the first offset to read
-	Limit     uint64   // events; 0 is no limit
-	Follow    bool     // wait for what is appended, rather than end at the log's end
-	Spans     bool     // events come as they are stored where there is no filter
+	Filter event.Filter
+	Types  []string // patterns of the types that the reader may have; none is all
+	Next   uint64   // the first offset to read
+	Limit  uint64   // events; 0 is no limit
+	Follow bool     // wait for what is appended, rather than end at the log's end
+	Spans  bool     // events come as they are stored where there is neither a filter nor a condition
+	// Where is a condition on events that pass the filter; nil is none. An error says that it could not be evaluated.
+	Where     func(*event.Event) (met bool, err error)
 	Diverged  func() bool
 	Heartbeat time.Duration // an empty batch is returned this often where there is nothing to read
 }
@@ -72,8 +85,9 @@ type Options struct {
 // New returns a tail. One that does not follow ends at what is the log's end now.
 func New(m *fsm.Machine, o Options) *Tail {
 	_, last := m.Log().Bounds()
-	return &Tail{log: m.Log(), filter: NewLiveFilter(m, o.Filter, o.Types), next: o.Next, end: last, follow: o.Follow,
-		limited: o.Limit > 0, left: o.Limit, spans: o.Spans && o.Filter.Empty() && len(o.Types) == 0,
+	return &Tail{log: m.Log(), filter: NewLiveFilter(m, o.Filter, o.Types), where: o.Where, next: o.Next, end: last,
+		follow: o.Follow, limited: o.Limit > 0, left: o.Limit,
+		spans:  o.Spans && o.Filter.Empty() && len(o.Types) == 0 && o.Where == nil,
 		budget: firstSpans, ask: firstBatch, diverged: o.Diverged, heartbeat: o.Heartbeat, handed: time.Now()}
 }
 
@@ -167,7 +181,12 @@ func (t *Tail) step() (b batch, ok bool, err error) {
 
 // stepEvents is step for decoded events.
 func (t *Tail) stepEvents() (b batch, ok bool, err error) {
-	chunk, err := t.filter.Read(t.cursor, t.next, t.wanted(t.ask))
+	// How many events have to be read for those that are wanted is not known of a condition.
+	ask := t.ask
+	if t.where == nil {
+		ask = t.wanted(ask)
+	}
+	chunk, err := t.filter.Read(t.cursor, t.next, ask)
 	if err != nil {
 		return batch{}, false, err
 	}
@@ -179,9 +198,36 @@ func (t *Tail) stepEvents() (b batch, ok bool, err error) {
 	if len(chunk.Events) == 0 {
 		return batch{}, false, nil
 	}
-	t.took(len(chunk.Events))
 	t.learn(chunk.Events)
-	return t.hand(batch{Events: chunk.Events}), true, nil
+	events, failure := t.choose(chunk.Events)
+	if len(events) == 0 && failure == nil {
+		return batch{}, false, nil
+	}
+	t.took(len(events))
+	return t.hand(batch{Events: events, Failure: failure}), true, nil
+}
+
+// choose returns the events that meet the reader's condition. It ends early, with next at the first event that it has
+// not judged, once there are as many as are wanted or a heartbeat is due: a condition may take long.
+func (t *Tail) choose(events []event.Event) (met []event.Event, failure *Failure) {
+	if t.where == nil {
+		return events, nil
+	}
+	for i := range events {
+		enough := t.limited && uint64(len(met)) == t.left
+		if enough || (i > 0 && time.Since(t.handed) >= t.heartbeat) {
+			t.next = events[i].Offset
+			break
+		}
+		ok, err := t.where(&events[i])
+		if err != nil && !t.failed {
+			t.failed, failure = true, &Failure{events[i].Offset, err}
+		}
+		if ok {
+			met = append(met, events[i])
+		}
+	}
+	return met, failure
 }
 
 // stepSpans is step for a read that takes whole blocks as they are stored.

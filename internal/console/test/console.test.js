@@ -250,6 +250,19 @@ describe('with something of each kind', () => {
     await page.waitForFunction(() => document.querySelectorAll('.rows .row:not(.header)').length === 7);
     await page.goto(`${base}/ui/#/live?key=config-1&from=start`);
     await page.waitForFunction(() => document.querySelectorAll('.rows .row:not(.header)').length === 4);
+    // A condition is evaluated by the node; events that lack what it names are passed over, and one of them is named.
+    await page.goto(`${base}/ui/#/live?from=start`);
+    const started = 'payload.config_key == "hex8_2p"';
+    await page.fill('input[name=where]', started);
+    await page.press('input[name=where]', 'Enter');
+    await page.waitForSelector('.note:has-text("no such key: config_key")');
+    const found = (await (await fetch(`${base}/v1/events?consistency=linearizable&where=${encodeURIComponent(started)}`)).text()).match(/^\{"offset"/gm).length;
+    assert.ok(found >= 3 && found < last, `${found} events`);
+    await page.waitForFunction((n) => document.querySelectorAll('.rows .row:not(.header)').length === n, found);
+    assert.match(await page.innerText('[data-test=command], .command'), /ringlog tail --where/);
+    await page.fill('input[name=where]', 'payload.config_key ==');
+    await page.press('input[name=where]', 'Enter');
+    await page.waitForSelector('text=/line 1, column/');
     await page.goto(`${base}/ui/#/live?type=no.such.*`);
     await page.waitForSelector('[data-state=empty]');
     await page.close();

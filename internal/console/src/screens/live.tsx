@@ -22,6 +22,7 @@ interface Tail {
   live: boolean;
   scanned: number;
   rate: number;
+  failure?: { offset: number; error: string }; // the first event that the condition could not be evaluated for
 }
 
 const begin: Tail = { rows: [], waiting: 0, held: false, live: false, scanned: 0, rate: 0 };
@@ -45,6 +46,7 @@ function useTail(query: string, paused: boolean): Tail {
     let live = false;
     let held = false;
     let error: ErrorDetail | undefined;
+    let failure: Tail['failure'];
     let framed = 0;
     let connection = new AbortController();
     let seen: [number, number][] = []; // times and counts, of which the rate is made
@@ -62,7 +64,7 @@ function useTail(query: string, paused: boolean): Tail {
       const now = performance.now();
       seen = seen.filter(([at]) => now - at < 3000);
       const rate = seen.reduce((sum, [, n]) => sum + n, 0) / 3;
-      setTail({ rows, waiting: waiting.length, held, error, live, scanned, rate });
+      setTail({ rows, waiting: waiting.length, held, error, live, scanned, rate, failure });
       if (seen.length) later(); // so that the rate falls once nothing comes
     };
     let timer = 0;
@@ -101,6 +103,9 @@ function useTail(query: string, paused: boolean): Tail {
       } else if (l.gap) {
         resume = l.gap.to + 1;
         take({ offset: l.gap.to, gap: l.gap });
+      } else if (l.where) {
+        failure ??= l.where; // each stream reports its first
+        plan();
       } else if ('scanned' in l) {
         resume = l.scanned + 1;
       } else if (l.end) {
@@ -174,11 +179,11 @@ export function Live() {
   const q = route.value.query;
   const [paused, setPaused] = useState(false);
   const query = useMemo(() => {
-    const out: Record<string, string | string[]> = { from: q.get('from') || '-200' };
+    const out: Record<string, string | string[]> = { from: q.get('from') || '-200', where: q.get('where') ?? '' };
     // Several values of one kind are separated by commas.
     for (const f of filters) out[f] = (q.get(f) ?? '').split(',').map((v) => v.trim()).filter(Boolean);
     return path('', out).slice(1);
-  }, [filters.map((f) => q.get(f)).join('\n'), q.get('from')]);
+  }, [filters.map((f) => q.get(f)).join('\n'), q.get('where'), q.get('from')]);
   const tail = useTail(query, paused);
   const contains = (q.get('contains') ?? '').toLowerCase();
   const rows = useMemo(
@@ -188,7 +193,7 @@ export function Live() {
   const at = Number(q.get('at') ?? 0);
   const chosen = rows.find((r) => r.offset === at && !isGap(r)) as StoredEvent | undefined;
   const types = useLoad<{ types: { name: string }[]; categories: string[] }>('/v1/catalogue');
-  const limited = filters.some((f) => q.get(f)) || contains;
+  const limited = filters.some((f) => q.get(f)) || q.get('where') || contains;
 
   return (
     <Screen
@@ -204,13 +209,14 @@ export function Live() {
           {paused ? `Continue (${count(tail.waiting)}${tail.held ? '+' : ''} new)` : 'Pause'}
         </button>
       }
-      command={command('tail', ['--type', q.get('type') ?? ''], ['--category', q.get('category') ?? ''], ['--source', q.get('source') ?? ''], ['--key', q.get('key') ?? ''], ['--correlation-id', q.get('correlation_id') ?? ''], ['--from', q.get('from') || '-200'])}
+      command={command('tail', ['--type', q.get('type') ?? ''], ['--category', q.get('category') ?? ''], ['--source', q.get('source') ?? ''], ['--key', q.get('key') ?? ''], ['--correlation-id', q.get('correlation_id') ?? ''], ['--where', q.get('where') ?? ''], ['--from', q.get('from') || '-200'])}
     >
       <form class="filters" onSubmit={(e) => e.preventDefault()} role="search" aria-label="Filter events">
         <Search name="type" label="Type or pattern" placeholder="training.*" list={types.data?.types.map((t) => t.name) ?? []} />
         <Search name="source" label="Source" list={[]} />
         <Search name="key" label="Key" list={[]} />
         <Search name="correlation_id" label="Run" list={[]} />
+        <Search name="where" label="Condition (CEL)" placeholder="payload.loss > 3" list={[]} />
         <Search name="contains" label="Contains, of what is shown" />
         <Choice
           name="from"
@@ -226,12 +232,17 @@ export function Live() {
           ]}
         />
         {limited && (
-          <button type="button" onClick={() => setQuery({ type: '', category: '', source: '', key: '', correlation_id: '', contains: '' })}>
+          <button type="button" onClick={() => setQuery({ type: '', category: '', source: '', key: '', correlation_id: '', where: '', contains: '' })}>
             Clear
           </button>
         )}
       </form>
       {tail.error && <Failed error={tail.error} />}
+      {tail.failure && (
+        <p class="note" role="status">
+          The condition could not be evaluated for event {tail.failure.offset} ({tail.failure.error}). Such events are passed over.
+        </p>
+      )}
       {tail.held && (
         <p class="note" role="status">
           {count(waitAtMost)} events wait here, and the rest in the log: nothing is lost, it is read once you continue.

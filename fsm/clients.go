@@ -53,8 +53,8 @@ type clientEnd struct {
 // the next of those without Due expires, in replicated time; math.MaxInt64 without any.
 type clients struct {
 	byID    map[string]*Client
-	inOrder *btreemap.BTreeMap[string, *Client]     // the same, by id
-	ends    *btreemap.BTreeMap[clientEnd, struct{}] // of those with Due
+	inOrder orderedMap[string, *Client]     // the same, by id
+	ends    orderedMap[clientEnd, struct{}] // of those with Due
 	names   map[string]int
 	bytes   uint64 // of all
 	due     int64

@@ -133,10 +133,10 @@ func (a ranked[T]) compare(b ranked[T]) int {
 
 // ranking is an order in which entries look things up, so none goes through all of them. It has
 // what the state has, and nothing depends on its shape.
-type ranking[T cmp.Ordered, V any] = btreemap.BTreeMap[ranked[T], V]
+type ranking[T cmp.Ordered, V any] = orderedMap[ranked[T], V]
 
 // newRanking returns an empty ranking.
-func newRanking[T cmp.Ordered, V any]() *ranking[T, V] {
+func newRanking[T cmp.Ordered, V any]() ranking[T, V] {
 	return btreemap.New[ranked[T], V](32, ranked[T].compare)
 }
 
@@ -152,9 +152,9 @@ func below[T cmp.Ordered](rank T) btreemap.UpperBound[ranked[T]] {
 
 // cursorRanks are the orders that cursors are looked up in.
 type cursorRanks struct {
-	byPassed *ranking[uint64, *Cursor] // by what they have passed
-	byUse    *ranking[int64, *Cursor]  // by when their last use was, without clock steps
-	bytes    uint64                    // of all of them, as cursor.max_bytes counts
+	byPassed ranking[uint64, *Cursor] // by what they have passed
+	byUse    ranking[int64, *Cursor]  // by when their last use was, without clock steps
+	bytes    uint64                   // of all of them, as cursor.max_bytes counts
 	// throttled has those that are throttled, by name.
 	throttled map[string]*Cursor
 }

@@ -110,9 +110,9 @@ func (l *Letter) copyAt(offset uint64) underWay {
 // letters are what decisions need of the dead letters: all but those under way stay
 // in the database.
 type letters struct {
-	underWay map[string][]underWay      // by cursor, ascending offsets
-	copies   *ranking[uint64, struct{}] // the same, by offset and cursor
-	ages     letterAges                 // not known once a letter has changed
+	underWay map[string][]underWay     // by cursor, ascending offsets
+	copies   ranking[uint64, struct{}] // the same, by offset and cursor
+	ages     letterAges                // not known once a letter has changed
 }
 
 // letterAges are when the age of the oldest of the dead letters began, and of the oldest

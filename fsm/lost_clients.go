@@ -59,9 +59,9 @@ type lostAt struct {
 // lostClients are the clients that were lost, and the critical subscriptions that have no listener since.
 type lostClients struct {
 	byID    map[string]*LostClient
-	inOrder *btreemap.BTreeMap[lostAt, *LostClient] // the same, those lost first coming first
-	unheard map[string]*Unheard                     // by name
-	had     map[string]map[string]bool              // by the client that had it: the names of unheard
+	inOrder orderedMap[lostAt, *LostClient] // the same, those lost first coming first
+	unheard map[string]*Unheard             // by name
+	had     map[string]map[string]bool      // by the client that had it: the names of unheard
 }
 
 // newLostClients returns the list of none.

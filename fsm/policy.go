@@ -31,9 +31,9 @@ const (
 // The catalogue's own policies are all DedupOff, so nothing here depends on the build.
 type policies struct {
 	byType map[event.Type]*typePolicy
-	dues   *ranking[int64, *typePolicy] // those with stored keys, by when their oldest key leaves the window
-	keys   int                          // of all of them
-	gate   *event.DedupPolicies         // what the gate is given; nil before LevelDedup
+	dues   ranking[int64, *typePolicy] // those with stored keys, by when their oldest key leaves the window
+	keys   int                         // of all of them
+	gate   *event.DedupPolicies        // what the gate is given; nil before LevelDedup
 }
 
 // typePolicy is the policy of one type. Its keys are of the events that it has accepted. A key does not count after its

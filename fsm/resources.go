@@ -35,9 +35,9 @@ type Resource struct {
 	Grants  int    `json:"-"` // how many that are
 	Waiting int    `json:"-"` // requests
 
-	low   uint64                                           // of Granted: what preemptible allocations have
-	lows  *btreemap.BTreeMap[uint64, *Allocation]          // these, by arrival
-	queue *btreemap.BTreeMap[allocationPlace, *Allocation] // the requests that wait
+	low   uint64                                   // of Granted: what preemptible allocations have
+	lows  orderedMap[uint64, *Allocation]          // these, by arrival
+	queue orderedMap[allocationPlace, *Allocation] // the requests that wait
 
 	marked bool // whether the entry may have changed Unsettled, which was stored at its beginning as
 	stored bool
@@ -116,16 +116,16 @@ type allocationDue struct {
 
 // allocations are the resources, and what is granted of them or waits.
 type allocations struct {
-	resources *btreemap.BTreeMap[string, *Resource]          // by name
-	byID      *btreemap.BTreeMap[string, *Allocation]        // granted and waiting
-	ends      *btreemap.BTreeMap[allocationDue, *Allocation] // when each ends, in led time
-	rises     *btreemap.BTreeMap[allocationDue, *Allocation] // when those that wait rise, in replicated time
-	unsettled *btreemap.BTreeMap[string, *Resource]          // the resources that are Unsettled
+	resources orderedMap[string, *Resource]          // by name
+	byID      orderedMap[string, *Allocation]        // granted and waiting
+	ends      orderedMap[allocationDue, *Allocation] // when each ends, in led time
+	rises     orderedMap[allocationDue, *Allocation] // when those that wait rise, in replicated time
+	unsettled orderedMap[string, *Resource]          // the resources that are Unsettled
 }
 
 // newAllocations returns no resources and no allocations.
 func newAllocations() allocations {
-	byTime := func() *btreemap.BTreeMap[allocationDue, *Allocation] {
+	byTime := func() orderedMap[allocationDue, *Allocation] {
 		return btreemap.New[allocationDue, *Allocation](32, func(a, b allocationDue) int {
 			return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.id, b.id))
 		})

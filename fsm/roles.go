@@ -82,9 +82,9 @@ type claimDue struct {
 
 // roles are the roles that are held, and all claims by when they are due.
 type roles struct {
-	byName *btreemap.BTreeMap[string, *Role]      // those that are held
-	due    *btreemap.BTreeMap[claimDue, struct{}] // the earliest first
-	bytes  uint64                                 // of all claims in due, as claimSize counts them
+	byName orderedMap[string, *Role]      // those that are held
+	due    orderedMap[claimDue, struct{}] // the earliest first
+	bytes  uint64                         // of all claims in due, as claimSize counts them
 }
 
 // newRoles returns no roles.

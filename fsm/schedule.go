@@ -51,10 +51,10 @@ type scheduleDue struct {
 
 // schedule is the events that wait for their time, and those that were published within producer.ttl.
 type schedule struct {
-	byID    *btreemap.BTreeMap[string, *Scheduled]
-	waiting *btreemap.BTreeMap[scheduleDue, struct{}] // by At
-	done    *btreemap.BTreeMap[scheduleDue, struct{}] // by Done
-	bytes   uint64                                    // of the copies of those that wait
+	byID    orderedMap[string, *Scheduled]
+	waiting orderedMap[scheduleDue, struct{}] // by At
+	done    orderedMap[scheduleDue, struct{}] // by Done
+	bytes   uint64                            // of the copies of those that wait
 }
 
 // newSchedule returns one without events.

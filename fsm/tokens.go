@@ -67,9 +67,9 @@ type Token struct {
 
 // Tokens are all tokens, as of one entry. They do not change.
 type Tokens struct {
-	byName   *btreemap.BTreeMap[string, *Token]
-	byID     *btreemap.BTreeMap[string, *Token] // the same tokens
-	replaced chan struct{}                      // closed by the next publishTokens
+	byName   orderedMap[string, *Token]
+	byID     orderedMap[string, *Token] // the same tokens
+	replaced chan struct{}              // closed by the next publishTokens
 }
 
 // newTokens returns no tokens.
@@ -140,7 +140,7 @@ func (v *views) publishTokens(changed bool) {
 	if !changed {
 		return
 	}
-	next := &Tokens{v.s.tokens.byName.Clone(), v.s.tokens.byID.Clone(), make(chan struct{})}
+	next := &Tokens{cloneMap(v.s.tokens.byName), cloneMap(v.s.tokens.byID), make(chan struct{})}
 	if old := v.tokens.Swap(next); old != nil {
 		close(old.replaced)
 	}

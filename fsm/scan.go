@@ -14,13 +14,19 @@ import (
 // from there.
 func (c *Cursor) Passed() uint64 { return max(c.Committed, c.Scanned) }
 
-// NextKnown reports whether the event after Passed is known to be open, as far as it is
-// there and was not trimmed. For a group the answer needs its Done.
-func (c *Cursor) NextKnown() bool {
+// nextKnown reports whether the first event after Passed that is there is known to be open. For a group the answer needs
+// its Done.
+func (s *state) nextKnown(c *Cursor) bool {
 	if c.Group != nil && ranges(c.Group.Done).has(c.Passed()+1) {
 		return false
 	}
-	return c.Filter.Empty() || (c.Found && c.Scanned >= c.Committed)
+	if c.Filter.Empty() {
+		return true
+	}
+	// The event that was found may be trimmed, by force or before an old report of it came: what the filter passes of the
+	// events after it is not known, and none of them may be.
+	trimmed := c.Scanned+1 < s.meta.First && s.meta.FeatureLevel >= frame.LevelFound
+	return c.Found && c.Scanned >= c.Committed && !trimmed
 }
 
 // cursorsScanned records what the leader found. What is about a cursor that has changed since, or
@@ -61,7 +67,7 @@ func (a *stallApplier) watchScanned(c *Cursor) error {
 		a.checkLater(c)
 		return nil
 	// Nothing is open that it could be stalled at.
-	case !c.Found || after == 0:
+	case !c.Found || !a.s.nextKnown(c) || after == 0:
 		return nil
 	}
 
@@ -80,7 +86,7 @@ func (v *views) Unscanned(after string, n int) []Cursor {
 		// Those that have passed the tail come last in this order, and are not looked at.
 		var names []string
 		for at, c := range s.ranks.byPassed.Ascend(atLeast[uint64](0), below(s.meta.Last)) {
-			if !c.Found || !c.NextKnown() {
+			if !c.Found || !s.nextKnown(c) {
 				names = append(names, at.name)
 			}
 		}
@@ -88,7 +94,7 @@ func (v *views) Unscanned(after string, n int) []Cursor {
 		for _, name := range roundAfter(names, after, n) {
 			c := s.cursors[name]
 			one := *s.view(c)
-			// NextKnown needs what a group has settled.
+			// Whoever looks further needs what a group has settled.
 			if c.Group != nil {
 				one.Group.Done = slices.Clone(c.Group.Done)
 			}

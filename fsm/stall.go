@@ -58,7 +58,7 @@ func (c *Cursor) movedAt() int64 {
 }
 
 // openSince returns when the first event that a cursor has not passed was appended, which is now
-// for those of this entry; some is false if there is none. Where NextKnown does not hold, the
+// for those of this entry; some is false if there is none. Where nextKnown does not hold, the
 // first open event was appended then or later.
 func (a *stallApplier) openSince(c *Cursor) (at int64, some bool, err error) {
 	offset := max(c.Passed()+1, a.s.meta.First)
@@ -163,7 +163,7 @@ func (a *stallApplier) reportStalls() error {
 	due, opens := int64(math.MaxInt64), map[string]int64{}
 	for name, c := range a.s.cursors {
 		// Nothing is open for it, nobody knows what is, or it was reported.
-		if c.Stalled != nil || c.Passed() >= a.tail() || !c.NextKnown() {
+		if c.Stalled != nil || c.Passed() >= a.tail() || !a.s.nextKnown(c) {
 			continue
 		}
 		at := stallDeadline(0, c.movedAt(), after)

@@ -126,6 +126,7 @@ const (
 	LevelTokens = 10 // tokens
 	LevelActs   = 10 // what operators and admins do, as events
 	LevelTraces = 10 // trace contexts of events, in blocks and in copies of events
+	LevelFound  = 10 // what a leader found for a cursor counts until that event is trimmed
 
 	// LevelPolicySteps has an entry remove a bounded number of the keys that dedup policies no longer need.
 	LevelPolicySteps = 6

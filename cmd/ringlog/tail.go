@@ -72,7 +72,7 @@ func tailCommand(sh *shell.Shell) *cli.Command {
 		Usage: "print events, and follow as more are appended",
 		UsageText: shell.Examples(
 			"ringlog tail --from -3 --until-end",
-			"ringlog tail --type training.progress --where 'payload.epoch > 3' --from -100",
+			"ringlog tail --type training.progress --where 'payload.epoch > 3' --until-end",
 			"ringlog tail --cursor trainer --until-end",
 			"ringlog tail -f",
 		),

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ import (
 
 // Most tests wait for elections, timeouts and other nodes, so more of them run in parallel than there are processors.
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", "6"); err != nil {
+	if err := flag.Set("test.parallel", strconv.Itoa(6-2*raceEnabled)); err != nil {
 		panic(err)
 	}
 	goleak.VerifyTestMain(m)

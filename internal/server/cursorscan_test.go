@@ -89,6 +89,15 @@ func TestWhatAFilterKeepsAwayIsNoLag(t *testing.T) {
 	if got := lags(); !strings.Contains(got, "read 0 false false false;") {
 		t.Errorf("recovered: %s", got)
 	}
+
+	// What the others were stalled at is trimmed by force, and nothing that is left is for them.
+	s.ok("POST", "/v1/compact", fmt.Sprintf(`{"before":%d,"force":true}`, common+2))
+	eventually(t, "the others have recovered", func() bool {
+		return strings.Count(fmt.Sprint(s.stalls()), string(event.CursorRecovered)) == 3
+	})
+	if got := lags(); got != none {
+		t.Errorf("trimmed: %s", got)
+	}
 }
 
 // appended returns how long ago an offset was appended, by replicated time.

@@ -162,18 +162,19 @@ func (c *cursorScanner) openFor(cur *fsm.Cursor, now time.Time) (time.Duration, 
 // used up.
 func (c *cursorScanner) scanCursor(cur *fsm.Cursor, reads *int) (cursorFind, error) {
 	find := c.known[cur.Name]
-	// An earlier find does not hold for a cursor that was made again, opened or moved since, or has passed it.
-	// The zero find, of a cursor that is not known, fails the first comparison.
+	m := c.core.Machine()
+	l := m.Log()
+	first, last := l.Bounds()
+	// An earlier find does not hold for a cursor that was made again, opened or moved since, or has passed it, nor if what
+	// it has found was trimmed. The zero find, of a cursor that is not known, fails the first comparison.
 	if !find.created.Equal(cur.Created) || find.generation != cur.Generation || find.seeks != cur.Seeks ||
-		find.to < cur.Passed() {
+		find.to < cur.Passed() || (find.match && find.to+1 < first) {
 		find = cursorFind{created: cur.Created, generation: cur.Generation, seeks: cur.Seeks, to: cur.Passed()}
 	}
 	// The scan reads at most one event at a time: it asks for the next one that matches.
-	m := c.core.Machine()
-	l := m.Log()
 	matcher := cur.Filter.Compile(m.Catalogue())
 	// Each round reads once, and moves find.to forward.
-	for _, last := l.Bounds(); !find.match && find.to < last && *reads > 0; *reads-- {
+	for ; !find.match && find.to < last && *reads > 0; *reads-- {
 		chunk, err := l.ReadFor(cur.Name, find.to+1, &matcher, 1)
 		if err != nil {
 			return find, err

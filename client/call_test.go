@@ -211,7 +211,8 @@ func TestACallOutlivesAnOutage(t *testing.T) {
 	})
 	done := callOf(t, c, inRun(event.TrainingStarted, "outage", nil), client.CallOptions{})
 	until(t, "the call reads", func() bool { return since.Load() > 0 })
-	publishOK(t, c, inRun(event.TrainingCompleted, "outage", nil))
+	patient := dial(t, client.Config{}, answering)
+	publishOK(t, patient, inRun(event.TrainingCompleted, "outage", nil))
 	if got := <-done; got.err != nil || !got.Success {
 		t.Errorf("%+v", got)
 	}

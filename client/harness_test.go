@@ -26,7 +26,7 @@ import (
 
 // Most tests wait for elections, timeouts and other nodes, so more of them run in parallel than there are processors.
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", "6"); err != nil {
+	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
 	goleak.VerifyTestMain(m)

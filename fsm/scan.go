@@ -14,8 +14,8 @@ import (
 // from there.
 func (c *Cursor) Passed() uint64 { return max(c.Committed, c.Scanned) }
 
-// nextKnown reports whether the first event after Passed that is there is known to be open. For a group the answer needs
-// its Done.
+// nextKnown reports whether the first event after Passed that is there is known to be open. For a group the answer
+// needs its Done.
 func (s *state) nextKnown(c *Cursor) bool {
 	if c.Group != nil && ranges(c.Group.Done).has(c.Passed()+1) {
 		return false
@@ -23,8 +23,8 @@ func (s *state) nextKnown(c *Cursor) bool {
 	if c.Filter.Empty() {
 		return true
 	}
-	// The event that was found may be trimmed, by force or before an old report of it came: what the filter passes of the
-	// events after it is not known, and none of them may be.
+	// The event that was found may be trimmed by now, by force or before an old report of it came: whether the filter
+	// passes any of those after it is not known.
 	trimmed := c.Scanned+1 < s.meta.First && s.meta.FeatureLevel >= frame.LevelFound
 	return c.Found && c.Scanned >= c.Committed && !trimmed
 }

@@ -78,7 +78,8 @@ func (s *filteredStory) check(c Cursor, now time.Time, after time.Duration) {
 	if c.Gap != nil && c.Gap.From <= c.Passed() && c.Passed() > c.Committed {
 		s.Fatalf("a gap of what the filter keeps away: %+v %+v", c, c.Gap)
 	}
-	if c.Stalled == nil && c.Found && read(&s.m.views, func(now *state) bool { return now.nextKnown(&c) }) && open <= last {
+	known := read(&s.m.views, func(now *state) bool { return now.nextKnown(&c) })
+	if c.Stalled == nil && c.Found && known && open <= last {
 		columns, err := s.m.Log().Columns(open)
 		if err != nil {
 			s.Fatalf("%v", err)
@@ -210,7 +211,8 @@ func TestOnlyWhatASubscriberGetsIsAStallOrHeld(t *testing.T) {
 			t.Fatalf("dumps differ:\n%s\n%s", a, b)
 		}
 	})
-	for _, kind := range []string{string(event.CursorStalled), string(event.CursorRecovered), "trim", "force", "stale", "part"} {
+	for _, kind := range []string{string(event.CursorStalled), string(event.CursorRecovered), "trim", "force", "stale",
+		"part"} {
 		if counts[kind] == 0 && !testing.Short() { // which goes through few
 			t.Error("no history had this:", kind)
 		}

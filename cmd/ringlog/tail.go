@@ -319,8 +319,8 @@ type condition struct {
 	failed bool // it could not be evaluated for an event, which was said
 }
 
-// met reports whether an event meets the condition; all meet one that is nil. The first for which it cannot be evaluated is named on stderr: a
-// condition that fails for each looks like a log without such events.
+// met reports whether an event meets the condition; all meet one that is nil. The first for which it cannot be
+// evaluated is named on stderr: a condition that fails for each looks like a log without such events.
 func (c *condition) met(ev *event.Event) bool {
 	if c == nil {
 		return true

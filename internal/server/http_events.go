@@ -75,7 +75,8 @@ func (h *eventHandlers) getEvents(w http.ResponseWriter, r *http.Request) error 
 	}
 	// An EventSource always follows, unless the caller says otherwise.
 	req := service.TailRequest{From: from, Filter: p.filter(), Where: p.text("where"), Limit: p.uint("limit"),
-		Follow: p.bool("follow", sse), Linearizable: p.consistency(), MinOffset: p.uint("min_offset"), Redriven: p.bool("redriven", false)}
+		Follow: p.bool("follow", sse), Linearizable: p.consistency(), MinOffset: p.uint("min_offset"),
+		Redriven: p.bool("redriven", false)}
 	if err := p.done(); err != nil {
 		return err
 	}

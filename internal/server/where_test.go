@@ -89,7 +89,8 @@ func TestTheFirstEventThatAConditionFailsForIsReported(t *testing.T) {
 	if line := next(t, lines); line != `{"where":`+want+`}` {
 		t.Errorf("the first line is %s", line)
 	}
-	s.ok("POST", "/v1/events", `[{"type":"TRAINING_PROGRESS","payload":{"loss":2}},{"type":"TRAINING_PROGRESS","payload":{"loss":4}}]`)
+	s.ok("POST", "/v1/events", `[{"type":"TRAINING_PROGRESS","payload":{"loss":2}},
+		{"type":"TRAINING_PROGRESS","payload":{"loss":4}}]`)
 	line := next(t, lines)
 	for strings.HasPrefix(line, `{"scanned"`) {
 		line = next(t, lines)

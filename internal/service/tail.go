@@ -92,7 +92,7 @@ func compileWhere(text string) (met func(*event.Event) (bool, error), err error)
 	}
 	c, err := where.Compile(text)
 	if bad, ok := errors.AsType[*where.Error](err); ok {
-		return nil, api.Refuse(api.InvalidArgument, "where", bad.Error(), "correct it there")
+		return nil, api.Refuse(api.InvalidArgument, "where", bad.Error(), "correct it at that place")
 	}
 	if err != nil {
 		return nil, err

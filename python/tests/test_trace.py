@@ -33,7 +33,8 @@ def traceparent(span: Any) -> str:
 class TraceTest(unittest.TestCase):
     def setUp(self) -> None:
         EXPORTER.clear()
-        self.log = Client(MemoryLog().url)
+        self.memory = MemoryLog()  # lives as long as something refers to it
+        self.log = Client(self.memory.url)
         self.addCleanup(self.log.close)
 
     def test_from_publish_to_handler(self) -> None:

@@ -1,8 +1,6 @@
 # Shortcuts. go run and go test need none of them.
 .PHONY: all test race simulate soak optimized release generate mutants fuzz upgrade demo bench-peers profile
 
-SHELL = bash
-
 all: test
 
 test:
@@ -50,16 +48,14 @@ mutants:
 	./integration/mutants/run
 
 # Feeds each decoder of bytes from outside with inputs that are made up, for a minute each. An input that breaks one goes
-# into testdata/fuzz of its package: commit it with the repair. FUZZ is a number that chooses one of them.
+# into testdata/fuzz of its package: commit it with the repair.
 FUZZTIME ?= 1m
 fuzz:
-	@set -e; \
-	targets=$$(grep -rn --include='*_test.go' -o '^func Fuzz[A-Za-z0-9]*' . | sed 's/^\(.*\)\/[^/]*:[0-9]*:func /\1 /' | sort); \
-	[ -z "$(FUZZ)" ] || targets=$$(sed -n "$$(($(FUZZ) % $$(wc -l <<<"$$targets") + 1))p" <<<"$$targets"); \
-	while read -r package target; do \
-		echo "$$package $$target"; \
-		go test $$package -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) </dev/null; \
-	done <<<"$$targets"
+	@set -e; grep -rn --include='*_test.go' -o '^func Fuzz[A-Za-z0-9]*' . | sed 's/^\(.*\)\/[^/]*:[0-9]*:func /\1 /' | sort | \
+		while read -r package target; do \
+			echo "$$package $$target"; \
+			go test $$package -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) </dev/null; \
+		done
 
 # Upgrades a loaded cluster from an earlier revision to the present build, one voter after the other.
 FROM ?= HEAD~1

@@ -264,7 +264,7 @@ func tailLog(ctx context.Context, c *client.Client, o tailOptions, p *shell.Prin
 	}
 	options := client.TailOptions{From: from, Filter: o.filter, NoFollow: o.untilEnd,
 		Consistency: o.consistency, MinOffset: o.minOffset}
-	// How many events have to be read for those that are wanted is not known of a condition.
+	// The node does not know the condition, so it cannot count the events that meet it.
 	if o.where == nil {
 		options.Limit = o.count
 	}

@@ -181,7 +181,7 @@ func (t *Tail) step() (b batch, ok bool, err error) {
 
 // stepEvents is step for decoded events.
 func (t *Tail) stepEvents() (b batch, ok bool, err error) {
-	// How many events have to be read for those that are wanted is not known of a condition.
+	// Any number of the events that are read may fail the condition, so the limit does not bound the read.
 	ask := t.ask
 	if t.where == nil {
 		ask = t.wanted(ask)

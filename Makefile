@@ -47,15 +47,9 @@ generate:
 mutants:
 	./integration/mutants/run
 
-# Feeds each decoder of bytes from outside with inputs that are made up, for a minute each. An input that breaks one goes
-# into testdata/fuzz of its package: commit it with the repair.
-FUZZTIME ?= 1m
+# Feeds each decoder of bytes from outside with inputs that are made up, for FUZZTIME each (a minute).
 fuzz:
-	@set -e; grep -rn --include='*_test.go' -o '^func Fuzz[A-Za-z0-9]*' . | sed 's/^\(.*\)\/[^/]*:[0-9]*:func /\1 /' | sort | \
-		while read -r package target; do \
-			echo "$$package $$target"; \
-			go test $$package -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) </dev/null; \
-		done
+	.ci/fuzz ./...
 
 # Upgrades a loaded cluster from an earlier revision to the present build, one voter after the other.
 FROM ?= HEAD~1

@@ -250,8 +250,8 @@ func TestLeadersThatNameEachOtherAreAskedWithPauses(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("error is %v", err)
 		}
-		if n := doors[0].seen.Load() + doors[1].seen.Load() - before; n < 4 || n > 40 {
-			t.Errorf("%d requests in a second, want a few", n)
+		if n := doors[0].seen.Load() + doors[1].seen.Load() - before; n < 4 || n > 100 {
+			t.Errorf("%d requests in a second, want a few: without pauses there are thousands", n)
 		}
 		if !errors.Is(err, client.ErrOutcomeUnknown) {
 			wantCode(t, err, api.NoLeader)

@@ -170,7 +170,7 @@ func TestCopiesDecideAlikeWhateverHappensToThem(t *testing.T) {
 		"accepted frame.ClockStep", "accepted frame.Register", "accepted frame.CursorCommit",
 		"accepted frame.FlowPut", "accepted frame.FlowRemove",
 		"trimmed", "passed", "held", "gap exact", "cursor expired", "CURSOR_STALLED", "VOTER_PROMOTED", "DLQ_EVENTS_PURGED",
-		"accepted frame.LagReport",
+		"accepted frame.LagReport", "accepted frame.Act", "ADMIN_ACTION",
 	} {
 		if c.counts[what] == 0 && longtest.Enabled() {
 			t.Errorf("%s was not met", what)
@@ -386,9 +386,22 @@ var someSettings = map[string][]string{
 var anyCommands = strings.Fields(`
 	publish publish publish publish produce create create open commit commit commit commit seek change delete
 	group group settle settle deadof dead dead redrive purge trim retain set set set
-	policy policy policy register member remove step voter vote outage client pressure lag overdue tick`)
+	policy policy policy register member remove step voter vote outage client pressure lag overdue act tick`)
 
+// request draws one. Some of what operators may do is done as an act of theirs.
 func (h *anything) request() request {
+	r := h.command()
+	switch r.command.(type) {
+	case frame.CursorSeek, frame.CursorDelete, frame.CursorChange, frame.Redrive, frame.Purge, frame.Trim,
+		frame.SettingSet, frame.DedupPolicySet, frame.Register, frame.FlowPut, frame.FlowRemove:
+		if by := pick(h, "by", "", "", "ada", "bob"); by != "" {
+			r.command = frame.Act{By: by, Action: "some.act", Of: r.command}
+		}
+	}
+	return r
+}
+
+func (h *anything) command() request {
 	plain, group := pick(h, "cursor", "x", "y", "z"), pick(h, "group", "g", "h")
 	policy := frame.CursorPolicy{HoldEvents: pick(h, "hold", uint64(0), 0, 2, 40)}
 	start := frame.Position{Kind: frame.PositionKind(rapid.IntRange(0, 2).Draw(h.t, "start")), Offset: h.offset("at")}
@@ -456,7 +469,7 @@ func (h *anything) settlement(group string) frame.GroupSettle {
 func (h *anything) clusterRequest() request {
 	member := pick(h, "member", "n1", "n2", "n3", "n4")
 	switch pick(h, "cluster command", "policy", "set", "set", "set", "register", "flow", "no flow", "member", "remove",
-		"step", "voter", "vote", "outage", "client", "pressure", "lag", "overdue", "tick") {
+		"step", "voter", "vote", "outage", "client", "pressure", "lag", "overdue", "act", "tick") {
 	case "set":
 		key := pick(h, "key", slices.Sorted(maps.Keys(someSettings))...)
 		return do(frame.SettingSet{Key: key, Value: pick(h, "value", someSettings[key]...)})
@@ -504,6 +517,8 @@ func (h *anything) clusterRequest() request {
 			Term:    h.term,
 			Leader:  "n1",
 		}}})
+	case "act":
+		return do(frame.Act{By: "ada", Action: "backup", Outcome: pick(h, "outcome", ActStarted, ActFailed, ActDone)})
 	case "client":
 		return do(frame.ClientPut{ID: pick(h, "client", "a", "b"), TTL: MinClientTTL,
 			Subscriptions: make([]frame.ClientSubscription, rapid.IntRange(0, 1).Draw(h.t, "subscriptions"))})

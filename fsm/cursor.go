@@ -339,7 +339,7 @@ func (a *cursorApplier) seekCursor(c frame.CursorSeek) Result {
 		return tooLongCaller("seeker", c.Seeker)
 	// A late or repeated seek must not move the cursor back.
 	case callerKnown(cur.Seekers, c.Seeker):
-		return Result{Cursor: a.s.view(cur)}
+		return Result{Replayed: true, Cursor: a.s.view(cur)}
 	}
 	to := a.offsetBefore(c.To)
 	if c.To.Kind == frame.AtOffset && c.To.Offset > a.tail()+1 {

@@ -23,7 +23,7 @@ type Result struct {
 	Time       time.Time   `json:"time"`                 // replicated time of the decision
 	First      uint64      `json:"first,omitempty"`      // publish: the first new event; 0 when all were duplicates
 	Duplicates []Duplicate `json:"duplicates,omitempty"` // publish: the events that were suppressed
-	Replayed   bool        `json:"replayed,omitempty"`   // publish: a retry, answered as the first time
+	Replayed   bool        `json:"replayed,omitempty"`   // publish, seek: a retry, answered as the first time
 	Cursor     *Cursor     `json:"cursor,omitempty"`     // the cursor after its command
 	Trim       *TrimResult `json:"trim,omitempty"`
 	Setting    *Setting    `json:"setting,omitempty"`

@@ -199,8 +199,10 @@ func (s *narrator) request(words []string) request {
 		return do(frame.CursorOpen{Name: words[1]})
 	case "commit":
 		return do(frame.CursorCommit{Name: words[1], Offset: number64(words[2]), Generation: number64(words[3])})
-	case "seek":
-		return do(frame.CursorSeek{Name: words[1], To: frame.Position{Kind: frame.AtOffset, Offset: number64(words[2])}})
+	case "seek": // name offset [seeker]
+		c := frame.CursorSeek{Name: words[1], To: frame.Position{Kind: frame.AtOffset, Offset: number64(words[2])}}
+		c.Seeker = strings.Join(words[3:], "")
+		return do(c)
 	case "remove":
 		return do(frame.CursorDelete{Name: words[1]})
 	case "set":

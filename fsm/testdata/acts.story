@@ -22,13 +22,24 @@
 > act root token.revoke trainer - notoken trainer
   trainer 01, roles ["subscriber"], types [], cursors [], secret a
   6 ADMIN_ACTION {"action": "token.revoke", "outcome": "done", "principal": "root", "target": "trainer"}
+# A seek that is sent again by the same caller is no other act either.
+> create reader 0
+  committed 0 generation 0 gap 0-0
+> act ada cursor.seek reader 3 seek reader 3 a
+  committed 2 generation 0 gap 0-0
+  7 ADMIN_ACTION {"action": "cursor.seek", "detail": "3", "outcome": "done", "principal": "ada", "target": "reader"}
+> act ada cursor.seek reader 3 seek reader 3 a
+  committed 2 generation 0 gap 0-0
+> act ada cursor.seek reader 3 seek reader 3 b
+  committed 2 generation 0 gap 0-0
+  8 ADMIN_ACTION {"action": "cursor.seek", "detail": "3", "outcome": "done", "principal": "ada", "target": "reader"}
 # What no entry does says that it begins, and if it has failed.
 > acted root backup n1 started -
-  7 ADMIN_ACTION {"action": "backup", "outcome": "started", "principal": "root", "target": "n1"}
+  9 ADMIN_ACTION {"action": "backup", "outcome": "started", "principal": "root", "target": "n1"}
 > acted root member.remove n4 failed not_found
-  8 ADMIN_ACTION {"action": "member.remove", "outcome": "failed", "principal": "root", "reason": "not_found", "target": "n4"}
+  10 ADMIN_ACTION {"action": "member.remove", "outcome": "failed", "principal": "root", "reason": "not_found", "target": "n4"}
 > acted root backup n1 done -
   invalid: an act without a command that is "done"
 > restart
 > acted bob backup n1 started -
-  9 ADMIN_ACTION {"action": "backup", "outcome": "started", "principal": "bob", "target": "n1"}
+  11 ADMIN_ACTION {"action": "backup", "outcome": "started", "principal": "bob", "target": "n1"}

@@ -90,7 +90,8 @@ func (h *handshake) accept() error {
 
 // refuse sends the peer the reason. An error is ignored: the peer may be gone.
 func (h *handshake) refuse(e *RefusedError) {
-	if e.web {
+	// Whoever has sent a hello is no client of HTTP, whatever follows.
+	if e.web && h.peer == (Identity{}) {
 		h.answerWeb()
 		return
 	}

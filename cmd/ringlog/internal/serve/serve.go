@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/pelletier/go-toml/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/urfave/cli/v2"
 
@@ -44,7 +45,7 @@ func Command(sh *shell.Shell, version string) *cli.Command {
 		Description: "A flag takes precedence over its RINGLOG_* variable, and that over the key in --config.\n" +
 			"SIGTERM and Ctrl-C stop the node gracefully: a leader hands over first. A second one stops it at once.",
 		Flags: append([]cli.Flag{
-			&cli.BoolFlag{Name: "print-config", Usage: "check and print the configuration, and do not start"},
+			&cli.BoolFlag{Name: "print-config", Usage: "check the configuration, print it as a file for --config, and do not start"},
 		}, Flags()...),
 		Action: shell.NoArgs(func(c *cli.Context) error {
 			cfg, err := serveConfigOf(c, sh)
@@ -53,7 +54,7 @@ func Command(sh *shell.Shell, version string) *cli.Command {
 			}
 			// The configuration has been validated: --print-config fails if serve would refuse it.
 			if c.Bool("print-config") {
-				return sh.PrintLine(cfg)
+				return sh.Emit(cfg, func() error { return toml.NewEncoder(sh.Out).Encode(cfg) })
 			}
 			return serve(c.Context, sh, cfg, version)
 		}),

@@ -211,3 +211,23 @@ func TestAVoterThatIsGoneIsNotOneThatOnlyRaftMisses(t *testing.T) {
 		}
 	})
 }
+
+// A member that has reported a moment ago lags by what was applied since. The leader does not: entries come from it.
+func TestAFollowerDoesNotSayThatTheLeaderLags(t *testing.T) {
+	inBubble(t, func(s *simulation) {
+		leader, followers := s.leads(), s.followers()
+		lagged := false
+		for range 100 {
+			s.client.publish(leader, time.Second)
+			for _, m := range followers[0].Status().Members {
+				if m.ID == leader.cfg.ID && m.TrailingEntries > 0 {
+					t.Fatalf("the leader is said to lag by %d entries", m.TrailingEntries)
+				}
+				lagged = lagged || m.TrailingEntries > 0
+			}
+		}
+		if !lagged {
+			t.Error("nobody lagged: nothing was applied between two pings")
+		}
+	})
+}

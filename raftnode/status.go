@@ -109,6 +109,7 @@ func (n *Node) memberStatus() []MemberStatus {
 	applied := n.machine.Applied()
 	r, leading := n.raft.Load(), n.proposer.OpenTerm()
 	last, now := r.LastIndex(), time.Now()
+	leader, _ := n.roster.Leader()
 	for _, server := range n.roster.Servers() {
 		// A member that never answered has -1 milliseconds, no disk, and lags by nothing that is known.
 		s := MemberStatus{ID: string(server.ID), Raft: string(server.Address), LastContactMs: -1}
@@ -129,7 +130,10 @@ func (n *Node) memberStatus() []MemberStatus {
 		} else if seen, _ := n.watch.Last(s.ID); !seen.At.IsZero() {
 			s.LastContactMs = time.Since(seen.At).Milliseconds()
 			s.Disk = &seen.Report.Disk
-			s.TrailingEntries = applied - min(applied, seen.Report.Applied)
+			// Entries come from the leader, so it lacks none: what its last ping lacks is the age of the ping.
+			if s.ID != leader {
+				s.TrailingEntries = applied - min(applied, seen.Report.Applied)
+			}
 		}
 		wrong := n.watch.Mismatch(s.ID)
 		s.OtherToken, s.OtherFolder, s.OtherCluster = wrong.Token, wrong.Folder, wrong.Cluster

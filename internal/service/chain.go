@@ -225,8 +225,8 @@ func linksOf(ctx context.Context, t *tail.Tail, scope *stages.Scope, see func(*e
 func noChain(id string, scope stages.Scope) *api.Error {
 	e := api.Refuse(api.NotFound, "correlation_id",
 		fmt.Sprintf("no event from offset %d on has the correlation id %q", scope.From, id),
-		"check the id: each event shows its own (GET /v1/events?from=start, or ringlog tail --from start --until-end); "+
-			"runs by payload fields have ids such as config_key=hex8_2p, and a flow that says so "+
+		"check the id: each event shows its own (GET /v1/events?from=start, or ringlog tail --from start --until-end). "+
+			"An id such as config_key=hex8_2p needs a flow whose run_by has that payload field "+
 			"(GET /v1/flows, or ringlog flow ls)")
 	// The run may have been in the part of the log that is gone.
 	if scope.KeptFrom > 1 && scope.From == scope.KeptFrom {

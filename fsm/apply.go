@@ -5,11 +5,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/kv"
 	"github.com/ringrift/ringlog/log"
 )
 
@@ -18,7 +17,7 @@ import (
 type applying struct {
 	s       *state
 	tx      *tx           // what is written becomes part of the digest
-	db      *pebble.DB    // as it was before this entry, to be read
+	db      kv.DB         // as it was before this entry, to be read
 	log     *log.Log      // the same, by offset
 	columns *columnsCache // of log
 

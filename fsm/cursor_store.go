@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/RaduBerinde/btreemap"
-	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/fields"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/kv"
 )
 
 // A cursor is stored under two keys, because most entries change its place alone. What it
@@ -247,7 +247,7 @@ func (a *cursorApplier) saveCursor(c *Cursor) Result {
 }
 
 // loadCursors reads cursors and where they are.
-func (s *state) loadCursors(db *pebble.DB) error {
+func (s *state) loadCursors(db kv.DB) error {
 	read := map[string]*Cursor{}
 	err := scan(db, prefixCursor, func(name string, value []byte) error {
 		c := &Cursor{}

@@ -7,7 +7,7 @@ import (
 	"io"
 	"unicode/utf8"
 
-	"github.com/cockroachdb/pebble/v2"
+	"github.com/ringrift/ringlog/internal/kv"
 )
 
 // Dump writes the whole state in its canonical form: one JSON object a line,
@@ -15,8 +15,8 @@ import (
 // nodes at the same index write the same.
 func (v *views) Dump(w io.Writer) error {
 	out := bufio.NewWriter(w)
-	err := v.log.View(func(db *pebble.DB) error {
-		it, err := db.NewIter(nil)
+	err := v.log.View(func(db kv.DB) error {
+		it, err := db.Iter(nil, nil)
 		if err != nil {
 			return err
 		}

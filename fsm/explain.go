@@ -8,10 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/kv"
 	"github.com/ringrift/ringlog/log"
 )
 
@@ -198,10 +197,9 @@ func (v *views) offsetsOf(ctx context.Context, h event.Hash) ([]uint64, error) {
 func (v *views) eachReceipt(
 	ctx context.Context, index uint64, until time.Time, yield func(offset uint64, source string, at time.Time),
 ) error {
-	return v.log.View(func(db *pebble.DB) error {
+	return v.log.View(func(db kv.DB) error {
 		// Receipts have the index of their entry as their key.
-		it, err := db.NewIter(&pebble.IterOptions{LowerBound: indexKey(prefixReceipts, index),
-			UpperBound: []byte{prefixReceipts + 1}})
+		it, err := db.Iter(indexKey(prefixReceipts, index), []byte{prefixReceipts + 1})
 		if err != nil {
 			return fmt.Errorf("receipts: %w", err)
 		}

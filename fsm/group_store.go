@@ -5,9 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/kv"
 )
 
 // The ranges that a group has settled after its commit are one value, because they change together. Each
@@ -42,7 +41,7 @@ func (a *groupApplier) saveRetries(group string, kept []frame.GroupRetry, over [
 }
 
 // loadGroups reads what groups know beside their cursors, which are loaded.
-func (s *state) loadGroups(db *pebble.DB) error {
+func (s *state) loadGroups(db kv.DB) error {
 	err := scan(db, prefixGroupDone, func(name string, value []byte) error {
 		// A value that is damaged keeps the state from being opened.
 		g, err := s.groupOf(name)

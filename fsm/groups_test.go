@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/ringrift/ringlog/event"
@@ -127,9 +126,7 @@ func TestADamagedGroupIsNotLoaded(t *testing.T) {
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			m, _ := manyOpen(t, 9)
-			if err := m.db.Set(one.key, one.value, pebble.NoSync); err != nil {
-				t.Fatal(err)
-			}
+			setKey(t, m.db, one.key, one.value)
 			if _, err := loadState(m.db); err == nil || !strings.Contains(err.Error(), one.says) {
 				t.Errorf("%v, want %s", err, one.says)
 			}

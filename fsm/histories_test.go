@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -12,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
 
+	"github.com/ringrift/ringlog/internal/kv"
 	"github.com/ringrift/ringlog/internal/longtest"
 )
 
@@ -102,21 +103,30 @@ func (p *pair) close() {
 	p.plain, p.troubled = nil, nil
 }
 
-func clearKeys(t tb, db *pebble.DB) {
+func clearKeys(t tb, db kv.DB) {
 	batch := db.NewBatch()
 	defer batch.Close()
-	it, err := db.NewIter(nil)
+	it, err := db.Iter(nil, nil)
 	if err != nil {
 		t.Fatalf("clear: %v", err)
 	}
 	defer it.Close()
 	for ok := it.First(); ok; ok = it.Next() {
-		if err := batch.Delete(it.Key(), nil); err != nil {
+		if err := batch.Delete(it.Key()); err != nil {
 			t.Fatalf("clear: %v", err)
 		}
 	}
-	if err := batch.Commit(pebble.NoSync); err != nil {
+	if err := batch.Commit(kv.NoSync); err != nil {
 		t.Fatalf("clear: %v", err)
+	}
+}
+
+// setKey stores a value beside the entries, as an older build or a damaged disk may have left it.
+func setKey(t tb, db kv.DB, key, value []byte) {
+	batch := db.NewBatch()
+	defer batch.Close()
+	if err := errors.Join(batch.Set(key, value), batch.Commit(kv.Sync)); err != nil {
+		t.Fatalf("set %q: %v", key, err)
 	}
 }
 
@@ -143,14 +153,18 @@ func become(m *Machine, s *state) {
 }
 
 // stored is every key and value of a database, which is what a dump is made of.
-func stored(t tb, db *pebble.DB) (list []string) {
-	it, err := db.NewIter(nil)
+func stored(t tb, db kv.DB) (list []string) {
+	it, err := db.Iter(nil, nil)
 	if err != nil {
 		t.Fatalf("read: %v", err)
 	}
 	defer it.Close()
 	for ok := it.First(); ok; ok = it.Next() {
-		list = append(list, string(it.Key()), string(it.Value()))
+		value, err := it.ValueAndErr()
+		if err != nil {
+			t.Fatalf("read: %v", err)
+		}
+		list = append(list, string(it.Key()), string(value))
 	}
 	return list
 }

@@ -10,11 +10,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/fields"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/kv"
 )
 
 // Letter is an event that a cursor's handler could not handle, or one that came from
@@ -166,7 +165,7 @@ func (u underWay) encode() (b []byte) {
 }
 
 // loadUnderWay reads what redrives have appended and no cursor has committed.
-func (s *state) loadUnderWay(db *pebble.DB) error {
+func (s *state) loadUnderWay(db kv.DB) error {
 	return scanKeys(db, []byte{prefixLetterIndex, 'r'}, []byte{prefixLetterIndex, 's'}, func(key, value []byte) error {
 		// A key is prefix, kind, cursor, 0 and offset. Keys of one cursor are in the order of their offsets.
 		const around = 2 + 1 + 8
@@ -197,7 +196,7 @@ func (s *letters) addUnderWay(cursor string, u underWay) {
 }
 
 // readAges finds the oldest letters in the database.
-func readAges(db pebble.Reader, reported int64) (ages letterAges, err error) {
+func readAges(db kv.Reader, reported int64) (ages letterAges, err error) {
 	ages.known = true
 	ages.oldest, ages.oldestID, err = firstBorn(db, 0)
 	if err == nil {
@@ -209,7 +208,7 @@ func readAges(db pebble.Reader, reported int64) (ages letterAges, err error) {
 
 // firstBorn returns the first of the dead letters whose ages began at from or later; 0 is
 // none.
-func firstBorn(db pebble.Reader, from int64) (at int64, id uint64, err error) {
+func firstBorn(db kv.Reader, from int64) (at int64, id uint64, err error) {
 	err = scanKeys(db, ageKey(from, 0), []byte{prefixLetterIndex, 't' + 1}, func(key, _ []byte) error {
 		at, id = ageOf(key)
 		return errScanned

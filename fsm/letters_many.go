@@ -6,10 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/kv"
 	"github.com/ringrift/ringlog/log"
 )
 
@@ -355,7 +354,7 @@ func (a *letterApplier) ageLetters() error {
 
 // agesIn returns the ages that are known, or reads them. It does not keep what it reads: readers call it
 // as well.
-func (s *letters) agesIn(db pebble.Reader, reported int64) (letterAges, error) {
+func (s *letters) agesIn(db kv.Reader, reported int64) (letterAges, error) {
 	if s.ages.known {
 		return s.ages, nil
 	}

@@ -7,10 +7,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/kv"
 	"github.com/ringrift/ringlog/log"
 )
 
@@ -96,7 +95,7 @@ type letterReader struct{ log *log.Log }
 // Letter returns a letter and its event. The error wraps ErrNoLetter where there is
 // none.
 func (r letterReader) Letter(id uint64) (l LetterView, e event.Event, err error) {
-	err = r.log.View(func(db *pebble.DB) error {
+	err = r.log.View(func(db kv.DB) error {
 		// One snapshot, so the letter, its state and its event are of the same entry.
 		now := db.NewSnapshot()
 		defer now.Close()
@@ -135,7 +134,7 @@ func (r letterReader) Letter(id uint64) (l LetterView, e event.Event, err error)
 // LetterAt returns the letter that a cursor has made at an offset.
 func (r letterReader) LetterAt(cursor string, offset uint64) (l LetterView, err error) {
 	id := uint64(0)
-	err = r.log.View(func(db *pebble.DB) error {
+	err = r.log.View(func(db kv.DB) error {
 		value, err := readValue(db, atKey(cursor, offset))
 		if err != nil {
 			return err
@@ -188,7 +187,7 @@ func (r letterReader) EachLetter(ctx context.Context, after uint64, yield func(L
 
 // letterPage returns up to letterPage letters whose ids are above after, by id.
 func (r letterReader) letterPage(after uint64) (page []LetterView, err error) {
-	err = r.log.View(func(db *pebble.DB) error {
+	err = r.log.View(func(db kv.DB) error {
 		// One snapshot, so a letter and its copy are of the same entry.
 		now := db.NewSnapshot()
 		defer now.Close()
@@ -210,7 +209,7 @@ func (r letterReader) letterPage(after uint64) (page []LetterView, err error) {
 
 // viewLetter returns a letter as readers see it, from the database alone. It looks for the copy of one that is
 // under way: it is the newest of its lineage.
-func viewLetter(r pebble.Reader, l *Letter) (LetterView, error) {
+func viewLetter(r kv.Reader, l *Letter) (LetterView, error) {
 	v := LetterView{Letter: *l, State: LetterDead}
 	if l.Redrives == 0 || len(l.Lineage) == 0 {
 		return v, nil

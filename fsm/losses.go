@@ -9,9 +9,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/ringrift/ringlog/internal/fields"
+	"github.com/ringrift/ringlog/internal/kv"
 	"github.com/ringrift/ringlog/log"
 )
 
@@ -90,7 +89,7 @@ func (l *loss) encode() []byte {
 }
 
 // loadLosses reads what was trimmed.
-func (s *state) loadLosses(db *pebble.DB) error {
+func (s *state) loadLosses(db kv.DB) error {
 	var list []loss
 	err := scan(db, prefixLoss, func(key string, value []byte) error {
 		l, err := decodeLoss(key, value)

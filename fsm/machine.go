@@ -9,12 +9,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/ringrift/ringlog/fsm/store"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/kv"
 	"github.com/ringrift/ringlog/log"
 )
 
@@ -75,7 +75,7 @@ type Machine struct {
 	progress
 
 	opts    Options
-	db      *pebble.DB   // what views.stored reads, to be written; mu guards it
+	db      kv.DB        // what views.stored reads, to be written; mu guards it
 	columns columnsCache // of blocks that decisions read; mu guards it
 
 	serving atomic.Bool // open, and not by an offline tool
@@ -257,7 +257,7 @@ func (m *Machine) commitTx(a *applier) error {
 	_, last := m.log.Bounds()
 	m.catalogue.Store(m.s.catalogue)
 	m.log.Advance(m.s.meta.First, last)
-	if err := a.tx.batch.Commit(pebble.NoSync); err != nil {
+	if err := a.tx.batch.Commit(kv.NoSync); err != nil {
 		return err
 	}
 	// The entry is stored: show its events, and wake the callers that wait for it.
@@ -404,8 +404,8 @@ func (m *Machine) syncEverySecond() {
 // Sync makes everything applied so far durable. Entries may be applied meanwhile.
 func (m *Machine) Sync() error {
 	// An empty record, synced, makes all that was written before it durable.
-	err := m.log.View(func(db *pebble.DB) error { return db.LogData(nil, pebble.Sync) })
-	if errors.Is(err, pebble.ErrClosed) {
+	err := m.log.View(func(db kv.DB) error { return db.Sync() })
+	if errors.Is(err, kv.ErrClosed) {
 		return ErrClosed
 	}
 	if err != nil {

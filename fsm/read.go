@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/cockroachdb/pebble/v2"
+	"github.com/ringrift/ringlog/internal/kv"
 )
 
 // readValue returns a copy of a stored value, nil if there is none.
-func readValue(r pebble.Reader, key []byte) ([]byte, error) {
+func readValue(r kv.Reader, key []byte) ([]byte, error) {
 	value, closer, err := r.Get(key)
-	if errors.Is(err, pebble.ErrNotFound) {
+	if errors.Is(err, kv.ErrNotFound) {
 		return nil, nil
 	}
 	if err != nil {
@@ -24,7 +24,7 @@ func readValue(r pebble.Reader, key []byte) ([]byte, error) {
 }
 
 // readJSON decodes a stored value, and leaves into as it is where there is none.
-func readJSON(r pebble.Reader, key []byte, into any) error {
+func readJSON(r kv.Reader, key []byte, into any) error {
 	value, err := readValue(r, key)
 	if err != nil || value == nil {
 		return err
@@ -37,7 +37,7 @@ func readJSON(r pebble.Reader, key []byte, into any) error {
 
 // scan calls each with what is stored under a prefix, in the order of the keys, which come without it. The value
 // is valid until each returns.
-func scan(r pebble.Reader, prefix byte, each func(key string, value []byte) error) error {
+func scan(r kv.Reader, prefix byte, each func(key string, value []byte) error) error {
 	return scanKeys(r, []byte{prefix}, []byte{prefix + 1}, func(key, value []byte) error {
 		return each(string(key[1:]), value)
 	})
@@ -48,9 +48,9 @@ var errScanned = errors.New("enough")
 
 // scanKeys calls each with the stored pairs in [low, high) until it returns
 // errScanned, which is not passed on, or another error. The slices are valid until it returns.
-func scanKeys(r pebble.Reader, low, high []byte, each func(key, value []byte) error) error {
+func scanKeys(r kv.Reader, low, high []byte, each func(key, value []byte) error) error {
 	// The iterator sees one moment of the database, whatever is written meanwhile.
-	it, err := r.NewIter(&pebble.IterOptions{LowerBound: low, UpperBound: high})
+	it, err := r.Iter(low, high)
 	if err != nil {
 		return fmt.Errorf("scan %q: %w", low, err)
 	}

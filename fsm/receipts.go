@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/ringrift/ringlog/internal/fields"
 )
 
@@ -127,10 +125,7 @@ func (a *trimApplier) trimReceipts() error {
 // to maxDropped; later entries remove the rest.
 func (a *trimApplier) dropReceipts(index, keep uint64) error {
 	t := &a.s.meta.Receipts
-	it, err := a.db.NewIter(&pebble.IterOptions{
-		LowerBound: indexKey(prefixReceipts, t.From),
-		UpperBound: indexKey(prefixReceipts, index),
-	})
+	it, err := a.db.Iter(indexKey(prefixReceipts, t.From), indexKey(prefixReceipts, index))
 	if err != nil {
 		return fmt.Errorf("receipts: %w", err)
 	}

@@ -4,17 +4,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/kv"
 )
 
 // storedReceipts are the bytes of all receipts in the database.
 func storedReceipts(t *testing.T, m *Machine) (bytes uint64) {
 	t.Helper()
-	err := m.log.View(func(db *pebble.DB) error {
+	err := m.log.View(func(db kv.DB) error {
 		return scan(db, prefixReceipts, func(key string, value []byte) error {
 			bytes += uint64(1 + len(key) + len(value))
 			return nil

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/RaduBerinde/btreemap"
-	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/kv"
 )
 
 // An event may be scheduled: the state keeps it until its time, in replicated time. Then the leader proposes it as it
@@ -273,7 +273,7 @@ func (v *views) DueAt(now time.Time, limit int) []Scheduled {
 
 // ScheduledEvent returns an event that waits for its time, and false for one that does not.
 func (r letterReader) ScheduledEvent(id string) (e event.Event, waits bool, err error) {
-	err = r.log.View(func(db *pebble.DB) error {
+	err = r.log.View(func(db kv.DB) error {
 		copied, err := readValue(db, key(prefixScheduledEvent, id))
 		if err != nil || copied == nil {
 			return err

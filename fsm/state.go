@@ -10,13 +10,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm/dedup"
 	"github.com/ringrift/ringlog/fsm/store"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/kv"
 	"github.com/ringrift/ringlog/log"
 )
 
@@ -269,7 +268,7 @@ func newState() *state {
 }
 
 // loadState reads everything but the dedup keys, which fillWindow reads from the log.
-func loadState(db *pebble.DB) (*state, error) {
+func loadState(db kv.DB) (*state, error) {
 	s := newState()
 	if err := readJSON(db, []byte{prefixMeta}, &s.meta); err != nil {
 		return nil, err

@@ -4,17 +4,16 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/kv"
 )
 
 func TestAStoredResultIsReadAsItWas(t *testing.T) {
@@ -53,7 +52,7 @@ func FuzzDecodeStored(f *testing.F) {
 // ofResults calls each with the stored results by key.
 func ofResults(t *testing.T, m *Machine, each func(key string, value []byte)) {
 	t.Helper()
-	err := m.log.View(func(db *pebble.DB) error {
+	err := m.log.View(func(db kv.DB) error {
 		return scan(db, prefixResult, func(key string, value []byte) error {
 			each(key, value)
 			return nil
@@ -154,9 +153,10 @@ func TestAResultStoredAsJSONAnswersARetry(t *testing.T) {
 		t.Fatal(err)
 	}
 	older = append(binary.BigEndian.AppendUint32(nil, binary.BigEndian.Uint32(value)), older...)
-	if err := errors.Join(closer.Close(), n.m.db.Set(k, older, pebble.Sync)); err != nil {
+	if err := closer.Close(); err != nil {
 		t.Fatal(err)
 	}
+	setKey(t, n.m.db, k, older)
 	got := apply(request)
 	if !got.Replayed || got.First != want.First || !cmp.Equal(got.Duplicates, want.Duplicates) {
 		t.Errorf("%+v, want %+v", got, want)

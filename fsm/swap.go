@@ -5,15 +5,16 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/ringrift/ringlog/internal/kv"
 )
 
 // Checkpoint makes a copy of the state in dir, which must not exist and must be on
 // the same file system: files are linked, not copied. It returns the position
 // read from that copy, which may be newer than the one at the call.
 func (m *Machine) Checkpoint(dir string) (Position, error) {
-	err := m.log.View(func(db *pebble.DB) error { return db.Checkpoint(dir, pebble.WithFlushedWAL()) })
+	err := m.log.View(func(db kv.DB) error { return db.Checkpoint(dir) })
 	if err != nil {
 		return Position{}, fmt.Errorf("checkpoint into %s: %w", dir, err)
 	}
@@ -22,7 +23,7 @@ func (m *Machine) Checkpoint(dir string) (Position, error) {
 
 // Flush writes what the database has in memory alone into files of its own: a checkpoint made next copies little.
 func (m *Machine) Flush() error {
-	if err := m.log.View(func(db *pebble.DB) error { return db.Flush() }); err != nil {
+	if err := m.log.View(func(db kv.DB) error { return db.Flush() }); err != nil {
 		return fmt.Errorf("flush: %w", err)
 	}
 	return nil
@@ -81,10 +82,10 @@ func Reassign(dir string, fs vfs.FS, clusterID string, members []ConfigMember, r
 	batch := db.NewBatch()
 	defer batch.Close()
 	for id := range s.members {
-		err = errors.Join(err, batch.Delete(key(prefixMember, id), nil))
+		err = errors.Join(err, batch.Delete(key(prefixMember, id)))
 	}
 	for id := range s.desiredVotes {
-		err = errors.Join(err, batch.Delete(key(prefixDesiredVote, id), nil))
+		err = errors.Join(err, batch.Delete(key(prefixDesiredVote, id)))
 	}
 	// The digest stays: it covers the history up to here, which both clusters share.
 	s.meta.ClusterID = clusterID
@@ -97,19 +98,19 @@ func Reassign(dir string, fs vfs.FS, clusterID string, members []ConfigMember, r
 		err = errors.Join(err, setRecord(batch, []byte{prefixHealth}, s.health))
 	}
 	if err == nil {
-		err = batch.Commit(pebble.Sync)
+		err = batch.Commit(kv.Sync)
 	}
 	return s.position(), closeWith(err, db)
 }
 
 // setRecord stores a value as JSON, beside the transaction of an entry and its digest.
-func setRecord(b *pebble.Batch, key []byte, v any) error {
+func setRecord(b kv.Batch, key []byte, v any) error {
 	value, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	return b.Set(key, value, nil)
+	return b.Set(key, value)
 }
 
 // closeWith closes db and joins its error with err: an error of closing means that something is not durable.
-func closeWith(err error, db *pebble.DB) error { return errors.Join(err, db.Close()) }
+func closeWith(err error, db kv.DB) error { return errors.Join(err, db.Close()) }

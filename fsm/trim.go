@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/RaduBerinde/btreemap"
-	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/log"
@@ -161,7 +160,7 @@ const maxDropped = 256
 // deleteKeys deletes the stored keys in [from, to): a few one by one, because each range deletion
 // slows every iterator down until Pebble has flushed it.
 func (a *applying) deleteKeys(from, to []byte) error {
-	it, err := a.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	it, err := a.db.Iter(from, to)
 	if err != nil {
 		return fmt.Errorf("trim: %w", err)
 	}

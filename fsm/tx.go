@@ -7,20 +7,20 @@ import (
 	"fmt"
 	"hash"
 
-	"github.com/cockroachdb/pebble/v2"
+	"github.com/ringrift/ringlog/internal/kv"
 )
 
 // tx is the batch of one entry. Whatever is written to it goes into the digest,
 // so the digest chains every state change. It cannot be read: a part of the decision that needs
 // what the entry has changed remembers it.
 type tx struct {
-	batch *pebble.Batch
+	batch kv.Batch
 	sum   hash.Hash // over the digest before, the entry's place, and what was written
 	err   error     // the first one; the entry must not be stored then
 }
 
 // newTx begins the batch of an entry. Its digest begins with the one before, which chains them.
-func newTx(db *pebble.DB, before Sum, index, term uint64) *tx {
+func newTx(db kv.DB, before Sum, index, term uint64) *tx {
 	t := &tx{batch: db.NewBatch(), sum: sha256.New()}
 	t.sum.Write(before[:])
 	t.digestNumber(index)
@@ -53,7 +53,7 @@ func (t *tx) keepError(err error) {
 
 // Set implements log.Writer.
 func (t *tx) Set(key, value []byte) {
-	t.keepError(t.batch.Set(key, value, nil))
+	t.keepError(t.batch.Set(key, value))
 	t.digestChange('s', key, value)
 }
 
@@ -61,19 +61,19 @@ func (t *tx) Set(key, value []byte) {
 // into the digest: the rest would cost more than all other work together.
 func (t *tx) SetBlock(key, value []byte, head int) {
 	const codecAndChecksum = 5
-	t.keepError(t.batch.Set(key, value, nil))
+	t.keepError(t.batch.Set(key, value))
 	t.digestChange('b', key, value[:min(len(value), head+codecAndChecksum)])
 }
 
 // DeleteRange implements log.Writer.
 func (t *tx) DeleteRange(from, to []byte) {
-	t.keepError(t.batch.DeleteRange(from, to, nil))
+	t.keepError(t.batch.DeleteRange(from, to))
 	t.digestChange('r', from, to)
 }
 
 // Delete deletes a key, stored or not.
 func (t *tx) Delete(key []byte) {
-	t.keepError(t.batch.Delete(key, nil))
+	t.keepError(t.batch.Delete(key))
 	t.digestChange('d', key, nil)
 }
 
@@ -95,9 +95,9 @@ func (t *tx) finish(m *meta) error {
 	t.sum.Sum(m.Digest[:0])
 	// The digest is not part of itself: neither its ring nor the meta record goes into the sum.
 	ring := binary.BigEndian.AppendUint16([]byte{prefixDigest}, uint16(m.Applied%digestsKept))
-	t.keepError(t.batch.Set(ring, append(binary.BigEndian.AppendUint64(nil, m.Applied), m.Digest[:]...), nil))
+	t.keepError(t.batch.Set(ring, append(binary.BigEndian.AppendUint64(nil, m.Applied), m.Digest[:]...)))
 	value, err := m.encode()
 	t.keepError(err)
-	t.keepError(t.batch.Set([]byte{prefixMeta}, value, nil))
+	t.keepError(t.batch.Set([]byte{prefixMeta}, value))
 	return t.err
 }

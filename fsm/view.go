@@ -11,10 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/kv"
 	"github.com/ringrift/ringlog/log"
 )
 
@@ -35,7 +34,7 @@ type views struct {
 	// mu guards s and stored. It is held to apply and to swap, and shared to read.
 	mu     sync.RWMutex
 	s      *state
-	stored pebble.Reader // the database that log reads; nil once the machine is closed
+	stored kv.Reader // the database that log reads; nil once the machine is closed
 }
 
 // Log returns the reading side of the event log. It stays valid over a Swap.
@@ -67,7 +66,7 @@ func (v *views) LastClockStep() *ClockStep {
 // DigestAt returns the digest at an index, if it is one of the last 1024.
 func (v *views) DigestAt(index uint64) (sum Sum, known bool) {
 	// Not under mu, which waits for the disk. A closed log knows none.
-	_ = v.log.View(func(db *pebble.DB) error {
+	_ = v.log.View(func(db kv.DB) error {
 		sum, known = digestAt(db, index)
 		return nil
 	})
@@ -75,7 +74,7 @@ func (v *views) DigestAt(index uint64) (sum Sum, known bool) {
 }
 
 // digestAt reads the digest of an entry from the ring, where one of a later entry may have replaced it.
-func digestAt(db *pebble.DB, index uint64) (sum Sum, known bool) {
+func digestAt(db kv.DB, index uint64) (sum Sum, known bool) {
 	value, err := readValue(db, binary.BigEndian.AppendUint16([]byte{prefixDigest}, uint16(index%digestsKept)))
 	if err != nil || len(value) != 8+len(sum) || binary.BigEndian.Uint64(value) != index {
 		return sum, false

@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/kv"
 )
 
 // eventOverhead is about what a decoded event takes beside its payload, in bytes.
@@ -54,7 +53,7 @@ func (c *cache) clear() {
 }
 
 // block returns the block at the iterator.
-func (c *cache) block(it *pebble.Iterator) (*cached, error) {
+func (c *cache) block(it kv.Iterator) (*cached, error) {
 	first := firstOf(it)
 	if b := c.get(first); b != nil {
 		return b, nil

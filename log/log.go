@@ -8,9 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/kv"
 )
 
 // Log reads and writes blocks. Any number of goroutines may read; one appends.
@@ -20,7 +19,7 @@ type Log struct {
 	// mu is held shared while db is read and exclusively to replace it: no database
 	// is closed under a reader.
 	mu sync.RWMutex
-	db *pebble.DB
+	db kv.DB
 
 	state sync.Mutex // guards the next three
 	first uint64
@@ -51,7 +50,7 @@ func (l *Log) reportDamage(err error) error {
 
 // Attach replaces the database with db once no reader uses it, and returns the one
 // before, which is nil the first time.
-func (l *Log) Attach(db *pebble.DB, first, last uint64) (old *pebble.DB) {
+func (l *Log) Attach(db kv.DB, first, last uint64) (old kv.DB) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old, l.db = l.db, db
@@ -61,11 +60,11 @@ func (l *Log) Attach(db *pebble.DB, first, last uint64) (old *pebble.DB) {
 }
 
 // View calls read with the database, which stays open until read returns.
-func (l *Log) View(read func(db *pebble.DB) error) error {
+func (l *Log) View(read func(db kv.DB) error) error {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if l.db == nil {
-		return fmt.Errorf("log: read: %w", pebble.ErrClosed)
+		return fmt.Errorf("log: read: %w", kv.ErrClosed)
 	}
 	return read(l.db)
 }
@@ -144,7 +143,7 @@ func (l *Log) Columns(offset uint64) (c *Columns, err error) {
 	if _, last := l.Bounds(); offset > last {
 		return nil, &PastTailError{Offset: offset, Tail: last}
 	}
-	err = l.View(func(db *pebble.DB) error {
+	err = l.View(func(db kv.DB) error {
 		c, err = columnsAt(db, offset)
 		return err
 	})
@@ -161,7 +160,7 @@ func (l *Log) trimmedOr(offset uint64, err error) error {
 }
 
 // columnsAt reads the columns with the largest first offset that is not above offset.
-func columnsAt(db *pebble.DB, offset uint64) (*Columns, error) {
+func columnsAt(db kv.DB, offset uint64) (*Columns, error) {
 	it, err := columnsIter(db, []byte{prefixColumns + 1})
 	if err != nil {
 		return nil, fmt.Errorf("log: columns of %d: %w", offset, err)
@@ -174,12 +173,12 @@ func columnsAt(db *pebble.DB, offset uint64) (*Columns, error) {
 }
 
 // columnsIter iterates over the key columns below upper.
-func columnsIter(db *pebble.DB, upper []byte) (*pebble.Iterator, error) {
-	return db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixColumns}, UpperBound: upper})
+func columnsIter(db kv.DB, upper []byte) (kv.Iterator, error) {
+	return db.Iter([]byte{prefixColumns}, upper)
 }
 
 // columnsOf decodes a copy of the iterator's value, which changes with the next step.
-func columnsOf(it *pebble.Iterator) (*Columns, error) {
+func columnsOf(it kv.Iterator) (*Columns, error) {
 	first := firstOf(it)
 	v, err := it.ValueAndErr()
 	if err != nil {
@@ -192,7 +191,7 @@ func columnsOf(it *pebble.Iterator) (*Columns, error) {
 // in [from, to], in order, until yield returns false. A hole between two blocks is an
 // error.
 func (l *Log) EachColumns(from, to uint64, yield func(*Columns) bool) error {
-	return l.reportDamage(l.View(func(db *pebble.DB) error {
+	return l.reportDamage(l.View(func(db kv.DB) error {
 		it, err := columnsIter(db, columnsKey(to+1))
 		if err != nil {
 			return fmt.Errorf("log: columns from %d: %w", from, err)
@@ -223,7 +222,7 @@ func (l *Log) EachColumns(from, to uint64, yield func(*Columns) bool) error {
 // block that holds an offset in [from, to], in order, until yield returns false. The types of
 // a block that is for one cursor are nil. It decodes heads only and leaves the cache as it is.
 func (l *Log) EachTypes(from, to uint64, yield func(first uint64, events int, types []string) bool) error {
-	return l.reportDamage(l.View(func(db *pebble.DB) error {
+	return l.reportDamage(l.View(func(db kv.DB) error {
 		it, err := blockIter(db, to)
 		if err != nil {
 			return err

@@ -9,12 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/go-hclog"
 	"pgregory.net/rapid"
 
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/fsm/store"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/kv"
 )
 
 type tb interface {
@@ -25,9 +27,9 @@ type tb interface {
 // writer appends blocks as the state machine does.
 type writer struct {
 	t             tb
-	db            *pebble.DB
+	db            kv.DB
 	log           *Log
-	batch         *pebble.Batch
+	batch         kv.Batch
 	bytes         uint64
 	first, last   uint64
 	at            time.Time
@@ -36,7 +38,13 @@ type writer struct {
 }
 
 func newWriter(t tb) *writer {
-	db, err := pebble.Open("db", &pebble.Options{FS: vfs.NewMem()})
+	o := store.Options{Dir: "db", FS: vfs.NewMem(), Logger: hclog.NewNullLogger(), Memory: 4 << 20,
+		Fatal: func(err error) { t.Fatalf("the store: %v", err) }}
+	path, err := o.Current()
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	db, err := o.Open(path)
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
@@ -45,9 +53,9 @@ func newWriter(t tb) *writer {
 	return &writer{t: t, db: db, log: l, first: 1, at: time.Unix(1000, 0).UTC()}
 }
 
-func (w *writer) Set(k, v []byte)             { w.check(w.batch.Set(k, v, nil)) }
+func (w *writer) Set(k, v []byte)             { w.check(w.batch.Set(k, v)) }
 func (w *writer) SetBlock(k, v []byte, _ int) { w.Set(k, v) }
-func (w *writer) DeleteRange(from, to []byte) { w.check(w.batch.DeleteRange(from, to, nil)) }
+func (w *writer) DeleteRange(from, to []byte) { w.check(w.batch.DeleteRange(from, to)) }
 func (w *writer) check(err error) {
 	w.t.Helper()
 	if err != nil {
@@ -82,11 +90,18 @@ func (w *writer) blockFor(target string, events []event.Event, suppressed ...int
 	b.Block = frame.EncodeBlock(&batch)
 	w.batch = w.db.NewBatch()
 	size := Append(w, b, w.bytes)
-	w.check(w.batch.Commit(pebble.NoSync))
+	w.check(w.batch.Commit(kv.NoSync))
 	w.bytes += size
 	w.starts, w.sizes = append(w.starts, b.First), append(w.sizes, size)
 	w.last = b.Last()
 	w.log.Advance(w.first, w.last)
+}
+
+// store replaces a value.
+func (w *writer) store(key, value []byte) {
+	w.batch = w.db.NewBatch()
+	w.Set(key, value)
+	w.check(w.batch.Commit(kv.NoSync))
 }
 
 func (w *writer) trim(to uint64) {
@@ -96,7 +111,7 @@ func (w *writer) trim(to uint64) {
 	w.batch = w.db.NewBatch()
 	w.DeleteRange(BlockKeys(from, to))
 	w.DeleteRange(ColumnKeys(from, to))
-	w.check(w.batch.Commit(pebble.NoSync))
+	w.check(w.batch.Commit(kv.NoSync))
 }
 
 func draw(t *rapid.T) event.Event {
@@ -300,7 +315,7 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 		for i := range len(whole) * 8 {
 			flipped := slices.Clone(whole)
 			flipped[i/8] ^= 1 << (i % 8)
-			w.check(w.db.Set(key, flipped, pebble.NoSync))
+			w.store(key, flipped)
 			w.log.cache.clear()
 			_, readErr := w.log.ReadFor("trainer", 1, &all, 10)
 			_, columnsErr := w.log.Columns(1)
@@ -308,7 +323,7 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 				t.Fatalf("%c: bit %d of byte %d: %v", key[0], i%8, i/8, err)
 			}
 		}
-		w.check(w.db.Set(key, whole, pebble.NoSync))
+		w.store(key, whole)
 	}
 }
 
@@ -322,7 +337,8 @@ func TestAHoleIsNotPassedOver(t *testing.T) {
 	for range 3 {
 		w.block(three())
 	}
-	w.check(errors.Join(w.db.Delete(blockKey(4), pebble.NoSync), w.db.Delete(columnsKey(4), pebble.NoSync)))
+	w.batch = w.db.NewBatch()
+	w.check(errors.Join(w.batch.Delete(blockKey(4)), w.batch.Delete(columnsKey(4)), w.batch.Commit(kv.NoSync)))
 	all := event.Filter{}.Compile(event.Builtin())
 	some := event.Filter{Types: []string{"no.such"}}.Compile(event.Builtin())
 	for _, m := range []*event.Matcher{&all, &some} {

@@ -5,9 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/kv"
 )
 
 // Gap reports to a reader what it cannot get any more.
@@ -68,7 +67,7 @@ func (l *Log) walk(from uint64, visit func(*cached) (more bool, err error)) (*Ga
 		return nil, nil
 	}
 	visited := false
-	err := l.View(func(db *pebble.DB) error {
+	err := l.View(func(db kv.DB) error {
 		// A reader that follows the log finds the newest blocks in the cache, which has them
 		// by their first offset, and opens no iterator.
 		at, n := from, 0
@@ -128,8 +127,8 @@ func (l *Log) trimmedMeanwhile(from uint64) (*Gap, error) {
 }
 
 // blockIter iterates over the blocks that begin at last or before.
-func blockIter(db *pebble.DB, last uint64) (*pebble.Iterator, error) {
-	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixBlock}, UpperBound: blockKey(last + 1)})
+func blockIter(db kv.DB, last uint64) (kv.Iterator, error) {
+	it, err := db.Iter([]byte{prefixBlock}, blockKey(last+1))
 	if err != nil {
 		return nil, fmt.Errorf("log: read: %w", err)
 	}
@@ -192,7 +191,7 @@ func (l *Log) Pick(offsets []uint64) ([]event.Event, error) {
 // pickSome appends the events of up to maxBlocksPerRead blocks to events, and returns the offsets that are left. The
 // database cannot be replaced while it is read, so offsets in many blocks take several calls.
 func (l *Log) pickSome(events []event.Event, offsets []uint64) (_ []event.Event, left []uint64, err error) {
-	err = l.View(func(db *pebble.DB) error {
+	err = l.View(func(db kv.DB) error {
 		first, last := l.Bounds()
 		it, err := blockIter(db, last)
 		if err != nil {
@@ -232,7 +231,7 @@ func (l *Log) pickSome(events []event.Event, offsets []uint64) (_ []event.Event,
 
 // load returns the block that holds offset, which was within Bounds.
 func (l *Log) load(offset uint64) (b *cached, err error) {
-	err = l.View(func(db *pebble.DB) error {
+	err = l.View(func(db kv.DB) error {
 		it, err := blockIter(db, offset)
 		if err != nil {
 			return err
@@ -245,7 +244,7 @@ func (l *Log) load(offset uint64) (b *cached, err error) {
 }
 
 // blockAt moves an iterator to the block that holds offset, and returns that block.
-func (l *Log) blockAt(it *pebble.Iterator, offset uint64) (*cached, error) {
+func (l *Log) blockAt(it kv.Iterator, offset uint64) (*cached, error) {
 	// The block that holds offset is the last one that begins there or before.
 	if !it.SeekLT(blockKey(offset + 1)) {
 		return nil, fmt.Errorf("log: read %d: %w: %w (%v)", offset, ErrCorrupt, errMissing, it.Error())
@@ -259,4 +258,4 @@ func (l *Log) blockAt(it *pebble.Iterator, offset uint64) (*cached, error) {
 }
 
 // firstOf returns the offset in the key of the iterator, which is at a block or at columns.
-func firstOf(it *pebble.Iterator) uint64 { return binary.BigEndian.Uint64(it.Key()[1:]) }
+func firstOf(it kv.Iterator) uint64 { return binary.BigEndian.Uint64(it.Key()[1:]) }

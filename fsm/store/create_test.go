@@ -1,16 +1,18 @@
 package store
 
 import (
+	"errors"
 	"io"
 	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/ringrift/ringlog/internal/kv"
 )
 
 // cut is the file system as it was before one operation of a creation: what a killed process
@@ -54,7 +56,7 @@ func create(t *testing.T, fs vfs.FS) error {
 		return err
 	}
 	defer db.Close()
-	it, err := db.NewIter(nil)
+	it, err := db.Iter(nil, nil)
 	if err != nil {
 		return err
 	}
@@ -122,7 +124,8 @@ func TestALostMarkerIsNotAnInterruptedCreation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := db.Set([]byte("k"), []byte("v"), pebble.Sync); err != nil {
+		b := db.NewBatch()
+		if err := errors.Join(b.Set([]byte("k"), []byte("v")), b.Commit(kv.Sync), b.Close()); err != nil {
 			t.Fatal(err)
 		}
 		if flush {

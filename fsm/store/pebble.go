@@ -13,11 +13,13 @@ import (
 	"github.com/cockroachdb/pebble/v2/sstable/block"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/ringrift/ringlog/internal/kv"
 )
 
 // Open opens the database at path, which must be there: an emptied folder is not taken for a new
 // one.
-func (o *Options) Open(path string) (*pebble.DB, error) {
+func (o *Options) Open(path string) (kv.DB, error) {
 	if err := checkManifest(o.FS, path); err != nil {
 		return nil, openError(path, err)
 	}
@@ -26,7 +28,7 @@ func (o *Options) Open(path string) (*pebble.DB, error) {
 
 // open opens or creates the database at path. Its write-ahead log stays on, so what survives
 // a crash is a prefix of whole entries.
-func (o *Options) open(path string) (*pebble.DB, error) {
+func (o *Options) open(path string) (kv.DB, error) {
 	memory := cmp.Or(o.Memory, 64<<20)
 	cache := pebble.NewCache(int64(memory))
 	defer cache.Unref() // the database has a reference of its own
@@ -60,7 +62,7 @@ func (o *Options) open(path string) (*pebble.DB, error) {
 	if err != nil {
 		return nil, openError(path, err)
 	}
-	return db, nil
+	return database{db}, nil
 }
 
 // unlocked is a file system for reading alone: the data folder has a lock of its

@@ -164,7 +164,7 @@ func (o *Options) isEmpty(path string) bool {
 		return false
 	}
 	empty := false
-	it, err := db.NewIter(nil)
+	it, err := db.Iter(nil, nil)
 	if err == nil {
 		empty = !it.First()
 		err = it.Close()

@@ -9,12 +9,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/fsm/store"
+	"github.com/ringrift/ringlog/internal/kv"
 	"github.com/ringrift/ringlog/internal/view"
 	"github.com/ringrift/ringlog/log"
 )
@@ -84,7 +84,7 @@ type Engine struct {
 
 	// dbMu is held shared while db is used, and to replace it. It is taken before mu.
 	dbMu sync.RWMutex
-	db   *pebble.DB // nil once the engine is closed
+	db   kv.DB // nil once the engine is closed
 
 	mu     sync.Mutex    // guards the following; held to commit, so a snapshot taken under it is at the offset in at
 	live   []*folded     // by name
@@ -131,7 +131,7 @@ func (e *Engine) store() *store.Options {
 }
 
 // open opens the folder's database.
-func (e *Engine) open() (*pebble.DB, error) {
+func (e *Engine) open() (kv.DB, error) {
 	if err := e.opts.FS.MkdirAll(e.opts.Dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, err
 	}
@@ -172,7 +172,7 @@ func (e *Engine) Close() error {
 
 // view calls use with the database, which stays open until use returns. It returns ErrClosed if the engine is closed.
 // use must not take dbMu again.
-func (e *Engine) view(use func(db *pebble.DB) error) error {
+func (e *Engine) view(use func(db kv.DB) error) error {
 	e.dbMu.RLock()
 	defer e.dbMu.RUnlock()
 	if e.db == nil {
@@ -364,7 +364,7 @@ func (e *Engine) announce() {
 // sync makes durable what is folded by now. Rows are written without a sync. A sync of the database's log makes all of
 // them durable that were written before.
 func (e *Engine) sync() error {
-	return e.view(func(db *pebble.DB) error {
+	return e.view(func(db kv.DB) error {
 		// What a view has passed without a match is not stored yet.
 		e.mu.Lock()
 		// Where each view is now: what is folded during the sync is not promised by it.
@@ -385,7 +385,7 @@ func (e *Engine) sync() error {
 		}
 		// The offsets go into the same log as the rows before them, so they are never ahead of these after a crash.
 		if err == nil && dirty {
-			err = batch.Commit(pebble.NoSync)
+			err = batch.Commit(kv.NoSync)
 			for f, at := range upTo {
 				f.storedAt = max(f.storedAt, at)
 			}
@@ -393,7 +393,7 @@ func (e *Engine) sync() error {
 		e.mu.Unlock()
 		// Not under mu: readers do not wait for the disk.
 		if err == nil && dirty {
-			err = db.LogData(nil, pebble.Sync)
+			err = db.Sync()
 		}
 		if err != nil || !dirty {
 			return err

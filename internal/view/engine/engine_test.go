@@ -289,7 +289,7 @@ func TestAViewFoldsWhatItsFilterPassesFromTheBeginningOfTheLog(t *testing.T) {
 	}
 	keys := 0
 	db := b.engine.db
-	it, err := db.NewIter(nil)
+	it, err := db.Iter(nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

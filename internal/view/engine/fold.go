@@ -7,11 +7,10 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/kv"
 	"github.com/ringrift/ringlog/internal/view"
 	"github.com/ringrift/ringlog/log"
 )
@@ -53,12 +52,12 @@ type meta struct {
 }
 
 // storeMeta writes what is known of a view into a batch. The caller holds mu.
-func (f *folded) storeMeta(b *pebble.Batch) error {
+func (f *folded) storeMeta(b kv.Batch) error {
 	value, err := json.Marshal(meta{f.def.Name, f.version, f.from, f.at, f.count, f.digest})
 	if err != nil {
 		return err
 	}
-	return b.Set(keyOf(prefixMeta, f.generation), value, nil)
+	return b.Set(keyOf(prefixMeta, f.generation), value)
 }
 
 // load returns a view as it is stored, or one that begins. A view that cannot be compiled is live, but failed: readers
@@ -84,7 +83,7 @@ func (e *Engine) load(d fsm.ViewDefinition) (*folded, error) {
 	f.rows.isRow = func(key string) bool { _, ok := f.fold.KeyOf(key); return ok }
 	// The catalogue is the build's: with the registered types a rebuild would pass other events than the first fold.
 	f.matcher = f.fold.Filter().Compile(event.Builtin())
-	err = e.view(func(db *pebble.DB) error {
+	err = e.view(func(db kv.DB) error {
 		known, found, err := readMeta(db, d.Generation)
 		if err != nil {
 			return err
@@ -106,9 +105,9 @@ func (e *Engine) load(d fsm.ViewDefinition) (*folded, error) {
 }
 
 // readMeta returns what is stored of a view. found is false if nothing is stored.
-func readMeta(r pebble.Reader, generation uint64) (m meta, found bool, err error) {
+func readMeta(r kv.Reader, generation uint64) (m meta, found bool, err error) {
 	value, closer, err := r.Get(keyOf(prefixMeta, generation))
-	if errors.Is(err, pebble.ErrNotFound) {
+	if errors.Is(err, kv.ErrNotFound) {
 		return m, false, nil
 	}
 	if err != nil {
@@ -120,13 +119,13 @@ func readMeta(r pebble.Reader, generation uint64) (m meta, found bool, err error
 
 // restart removes what is stored of a view, which is folded from an offset on. Nothing that was on the disk of it
 // counts any more, so durable falls, too.
-func (e *Engine) restart(db *pebble.DB, f *folded, from uint64) error {
+func (e *Engine) restart(db kv.DB, f *folded, from uint64) error {
 	batch := db.NewBatch()
 	defer batch.Close()
 	var err error
 	for _, prefix := range []byte{prefixRow, prefixFiring} {
 		low, high := span(prefix, f.generation)
-		err = errors.Join(err, batch.DeleteRange(low, high, nil))
+		err = errors.Join(err, batch.DeleteRange(low, high))
 	}
 	// Rows in memory would be taken for stored ones.
 	f.rows.abandon()
@@ -138,7 +137,7 @@ func (e *Engine) restart(db *pebble.DB, f *folded, from uint64) error {
 	if err = errors.Join(err, f.storeMeta(batch)); err != nil {
 		return err
 	}
-	return batch.Commit(pebble.NoSync)
+	return batch.Commit(kv.NoSync)
 }
 
 // Bounds of what is folded at a time.
@@ -163,14 +162,14 @@ func (e *Engine) step(f *folded, last uint64) (more bool, err error) {
 	if gap := chunk.Gap; gap != nil {
 		return true, e.skip(f, gap)
 	}
-	return true, e.view(func(db *pebble.DB) error { return e.apply(db, f, chunk) })
+	return true, e.view(func(db kv.DB) error { return e.apply(db, f, chunk) })
 }
 
 // skip folds a view again, from the first offset that there is.
 func (e *Engine) skip(f *folded, gap *log.Gap) error {
 	e.opts.Logger.Warn("a view is folded again, from a later offset: events before it are gone",
 		"view", f.def.Name, "from", gap.To+1)
-	return e.view(func(db *pebble.DB) error { return e.restart(db, f, gap.To+1) })
+	return e.view(func(db kv.DB) error { return e.restart(db, f, gap.To+1) })
 }
 
 // pass moves a view past events that it does not read, and returns false if that is to be stored. It saves a write for
@@ -217,7 +216,7 @@ func (f *folded) noteDigests(upTo, sum uint64) {
 }
 
 // apply folds a chunk of events and stores the rows, what rules publish, and the offset as one.
-func (e *Engine) apply(db *pebble.DB, f *folded, chunk log.Chunk) (err error) {
+func (e *Engine) apply(db kv.DB, f *folded, chunk log.Chunk) (err error) {
 	at := chunk.Next - 1
 	// Most chunks of most views have no event.
 	if len(chunk.Events) == 0 && e.pass(f, at) {
@@ -254,7 +253,7 @@ func (e *Engine) apply(db *pebble.DB, f *folded, chunk log.Chunk) (err error) {
 			}
 			// Under the offset and its number, so they are published in the order of the log.
 			key := binary.BigEndian.AppendUint32(firingKey(f.generation, ev.Offset), uint32(n))
-			if err := f.rows.batch.Set(key, copied, nil); err != nil {
+			if err := f.rows.batch.Set(key, copied); err != nil {
 				return err
 			}
 		}
@@ -282,7 +281,7 @@ func (e *Engine) commit(f *folded, at uint64, firings int, noted []Digest) error
 	if err := f.storeMeta(f.rows.batch); err != nil {
 		return err
 	}
-	if err := f.rows.batch.Commit(pebble.NoSync); err != nil {
+	if err := f.rows.batch.Commit(kv.NoSync); err != nil {
 		return err
 	}
 	// Readers learn of it once it can be read.
@@ -323,9 +322,9 @@ func copyOf(fired view.Firing) ([]byte, error) {
 
 // countFirings returns how many firings of a view are stored. The number is not stored: it is counted when the view is
 // loaded, and kept up to date from there.
-func countFirings(r pebble.Reader, generation uint64) (n int, err error) {
+func countFirings(r kv.Reader, generation uint64) (n int, err error) {
 	low, high := span(prefixFiring, generation)
-	it, err := r.NewIter(&pebble.IterOptions{LowerBound: low, UpperBound: high})
+	it, err := r.Iter(low, high)
 	if err != nil {
 		return 0, err
 	}
@@ -343,11 +342,11 @@ func (e *Engine) dropEmitted(f *folded, emitted uint64) error {
 	if f.firings == 0 {
 		return nil
 	}
-	return e.view(func(db *pebble.DB) error {
+	return e.view(func(db kv.DB) error {
 		low, high := keyOf(prefixFiring, f.generation), firingKey(f.generation, emitted+1)
 		batch := db.NewBatch()
 		defer batch.Close()
-		it, err := db.NewIter(&pebble.IterOptions{LowerBound: low, UpperBound: high})
+		it, err := db.Iter(low, high)
 		if err != nil {
 			return err
 		}
@@ -355,7 +354,7 @@ func (e *Engine) dropEmitted(f *folded, emitted uint64) error {
 		// One by one, as they have to be counted.
 		dropped := 0
 		for ok := it.First(); ok; ok = it.Next() {
-			if err := batch.Delete(it.Key(), nil); err != nil {
+			if err := batch.Delete(it.Key()); err != nil {
 				return err
 			}
 			dropped++
@@ -367,20 +366,20 @@ func (e *Engine) dropEmitted(f *folded, emitted uint64) error {
 		defer e.mu.Unlock()
 		// Both under mu, so Status never has a number that is not stored.
 		f.firings -= dropped
-		return batch.Commit(pebble.NoSync)
+		return batch.Commit(kv.NoSync)
 	})
 }
 
 // removeOthers removes what is stored of generations that are not live. They were removed or replaced, here or before a
 // restart.
 func (e *Engine) removeOthers(live []*folded) error {
-	return e.view(func(db *pebble.DB) error {
+	return e.view(func(db kv.DB) error {
 		known := map[uint64]bool{}
 		for _, f := range live {
 			known[f.generation] = true
 		}
 		// Each view that has anything stored has a meta.
-		it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixMeta}, UpperBound: []byte{prefixMeta + 1}})
+		it, err := db.Iter([]byte{prefixMeta}, []byte{prefixMeta + 1})
 		if err != nil {
 			return err
 		}
@@ -394,7 +393,7 @@ func (e *Engine) removeOthers(live []*folded) error {
 			}
 			for _, prefix := range []byte{prefixRow, prefixFiring, prefixMeta} {
 				low, high := span(prefix, generation)
-				if err := batch.DeleteRange(low, high, nil); err != nil {
+				if err := batch.DeleteRange(low, high); err != nil {
 					return err
 				}
 			}
@@ -402,6 +401,6 @@ func (e *Engine) removeOthers(live []*folded) error {
 		if err := it.Error(); err != nil || batch.Empty() {
 			return err
 		}
-		return batch.Commit(pebble.NoSync)
+		return batch.Commit(kv.NoSync)
 	})
 }

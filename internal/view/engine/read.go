@@ -9,11 +9,11 @@ import (
 	"strings"
 
 	"github.com/RaduBerinde/btreemap"
-	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/kv"
 	"github.com/ringrift/ringlog/internal/view"
 )
 
@@ -111,7 +111,7 @@ func (r *Reader) Skipped() (view.Skipped, error) { return r.fold.Skipped(r.rows)
 // returns ErrNotFound or ErrNotYet for a view that is not live, and ErrFailed for one that cannot be compiled. A view
 // that has failed later is read as it was then.
 func (e *Engine) Read(name string, use func(*Reader) error) error {
-	return e.view(func(db *pebble.DB) error {
+	return e.view(func(db kv.DB) error {
 		// The snapshot is at the offset that at is. Under mu no chunk is committed.
 		e.mu.Lock()
 		f := e.named(name)
@@ -366,9 +366,9 @@ const maxFiringsBytes = 1 << 20
 // Firings returns what the rules of a view publish for the events after an offset: about limit of them, and all of an
 // offset or none.
 func (e *Engine) Firings(generation, from uint64, limit int) (list []Fired, err error) {
-	err = e.view(func(db *pebble.DB) error {
+	err = e.view(func(db kv.DB) error {
 		_, high := span(prefixFiring, generation)
-		it, err := db.NewIter(&pebble.IterOptions{LowerBound: firingKey(generation, from+1), UpperBound: high})
+		it, err := db.Iter(firingKey(generation, from+1), high)
 		if err != nil {
 			return err
 		}

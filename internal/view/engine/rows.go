@@ -8,8 +8,8 @@ import (
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/ringrift/ringlog/internal/kv"
 	"github.com/ringrift/ringlog/internal/view"
 )
 
@@ -29,7 +29,7 @@ type written struct {
 	generation uint64                // of the view
 	isRow      func(key string) bool // of a key of the view, not of what the fold has beside its rows
 	offset     uint64                // of the event that is folded
-	batch      *pebble.Batch         // indexed; nil between chunks
+	batch      kv.IndexedBatch       // nil between chunks
 
 	recent  map[string]*recentRow // by key of the row; also rows that do not exist
 	changed []string              // keys of recent that the batch does not have yet
@@ -64,7 +64,7 @@ func rowSum(key string, value []byte) uint64 {
 const maxRecent = 8 << 20
 
 // begin takes what follows into a batch.
-func (w *written) begin(db *pebble.DB) {
+func (w *written) begin(db kv.DB) {
 	// They are forgotten all at once, between chunks, when the database has them all.
 	if w.recent == nil || w.bytes > maxRecent {
 		w.recent, w.bytes = map[string]*recentRow{}, 0
@@ -93,7 +93,7 @@ func (w *written) row(key string) (*recentRow, error) {
 	r := &recentRow{}
 	stored, closer, err := w.batch.Get(rowKey(w.generation, key))
 	switch {
-	case errors.Is(err, pebble.ErrNotFound):
+	case errors.Is(err, kv.ErrNotFound):
 	case err != nil:
 		return nil, fmt.Errorf("read row %q: %w", key, err)
 	default:
@@ -170,9 +170,9 @@ func (w *written) flush() error {
 		var err error
 		if r.exists {
 			stored := append(binary.AppendUvarint(nil, r.offset), r.value...)
-			err = w.batch.Set(rowKey(w.generation, key), stored, nil)
+			err = w.batch.Set(rowKey(w.generation, key), stored)
 		} else {
-			err = w.batch.Delete(rowKey(w.generation, key), nil)
+			err = w.batch.Delete(rowKey(w.generation, key))
 		}
 		if err != nil {
 			return fmt.Errorf("write row %q: %w", key, err)
@@ -194,7 +194,7 @@ func (w *written) Each(prefix, from string, yield func(key string, value []byte)
 }
 
 // eachRow calls yield with the stored rows whose key begins with prefix and is greater than from.
-func eachRow(r pebble.Reader, generation uint64, prefix, from string,
+func eachRow(r kv.Reader, generation uint64, prefix, from string,
 	yield func(key string, changed uint64, value []byte) bool) error {
 	low := rowKey(generation, prefix)
 	high := after(low)
@@ -206,7 +206,7 @@ func eachRow(r pebble.Reader, generation uint64, prefix, from string,
 	if high != nil && bytes.Compare(low, high) >= 0 {
 		return nil
 	}
-	it, err := r.NewIter(&pebble.IterOptions{LowerBound: low, UpperBound: high})
+	it, err := r.Iter(low, high)
 	if err != nil {
 		return fmt.Errorf("read rows: %w", err)
 	}
@@ -230,7 +230,7 @@ func eachRow(r pebble.Reader, generation uint64, prefix, from string,
 // stored is the rows of a view as they are in the database at one moment. They cannot be changed. It is for one
 // goroutine, as newest changes with each read.
 type stored struct {
-	reader     pebble.Reader // a snapshot
+	reader     kv.Reader // a snapshot
 	generation uint64
 	newest     uint64 // the offset of the last change of any row that was read
 }
@@ -243,7 +243,7 @@ var errReadOnly = errors.New("these rows are only read")
 // Get implements view.Rows.
 func (s *stored) Get(key string) (value []byte, found bool, err error) {
 	raw, closer, err := s.reader.Get(rowKey(s.generation, key))
-	if errors.Is(err, pebble.ErrNotFound) {
+	if errors.Is(err, kv.ErrNotFound) {
 		return nil, false, nil
 	}
 	if err != nil {

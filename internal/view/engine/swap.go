@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/kv"
 )
 
 // A snapshot of the state has the views beside it: whoever installs it may have no other way to what they have folded
@@ -28,7 +27,7 @@ func (e *Engine) Checkpoint(dir string, state func() error) (made bool, err erro
 	if e.copied() {
 		made = true
 		// With the log of writes flushed, the copy opens as it is here now.
-		err := e.view(func(db *pebble.DB) error { return db.Checkpoint(dir, pebble.WithFlushedWAL()) })
+		err := e.view(func(db kv.DB) error { return db.Checkpoint(dir) })
 		if err != nil {
 			return true, fmt.Errorf("checkpoint of the views into %s: %w", dir, err)
 		}

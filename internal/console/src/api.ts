@@ -25,6 +25,9 @@ export async function signOut() {
   signedIn.value = false;
 }
 
+// What this page itself has asked its node for, and been sent: the plots leave it out.
+export const own = { requests: 0, events: 0, streams: 0 };
+
 export interface ErrorDetail {
   code: string;
   message: string;
@@ -69,6 +72,7 @@ export function path(p: string, query: Query = {}): string {
 }
 
 async function send(method: string, p: string, body?: unknown, abort?: AbortSignal, token?: string): Promise<Response> {
+  own.requests++;
   const headers: Record<string, string> = {};
   if (token) headers['Authorization'] = `Bearer ${token}`;
   if (cluster) headers['Ringlog-Cluster'] = cluster;
@@ -101,23 +105,34 @@ export async function call<T>(method: string, p: string, body?: unknown, abort?:
 export const get = <T>(p: string, abort?: AbortSignal) => call<T>('GET', p, undefined, abort);
 
 export async function text(p: string, abort?: AbortSignal): Promise<string> {
-  return (await send('GET', p, undefined, abort)).text();
+  const all = await (await send('GET', p, undefined, abort)).text();
+  if (p.startsWith('/v1/events')) own.events += all.match(/^\{"offset"/gm)?.length ?? 0;
+  return all;
 }
 
 // lines reads a stream of NDJSON until it ends. A stream that is silent for longer than the node allows itself was cut.
 export async function lines(p: string, each: (line: any) => void, abort: AbortSignal): Promise<void> {
-  const own = new AbortController();
-  abort.addEventListener('abort', () => own.abort(), { once: true });
-  const answer = await send('GET', p, undefined, own.signal);
+  const cut = new AbortController();
+  abort.addEventListener('abort', () => cut.abort(), { once: true });
+  const answer = await send('GET', p, undefined, cut.signal);
   const reader = answer.body!.pipeThrough(new TextDecoderStream()).getReader();
   let rest = '';
-  for (;;) {
-    const silent = setTimeout(() => own.abort(), 15_000);
-    const { value, done } = await reader.read().finally(() => clearTimeout(silent));
-    if (done) return;
-    const parts = (rest + value).split('\n');
-    rest = parts.pop()!;
-    for (const part of parts) if (part) each(JSON.parse(part));
+  own.streams++;
+  try {
+    for (;;) {
+      const silent = setTimeout(() => cut.abort(), 15_000);
+      const { value, done } = await reader.read().finally(() => clearTimeout(silent));
+      if (done) return;
+      const parts = (rest + value).split('\n');
+      rest = parts.pop()!;
+      for (const part of parts) {
+        if (!part) continue;
+        if (part.startsWith('{"offset"')) own.events++;
+        each(JSON.parse(part));
+      }
+    }
+  } finally {
+    own.streams--;
   }
 }
 

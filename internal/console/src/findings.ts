@@ -1,5 +1,5 @@
 // What is wrong now, from a status, the worst first, each with its remedy.
-import { bytes, command, count, duration, since } from './format';
+import { bytes, command, duration, lag, plural, quorumText, since } from './format';
 import { href } from './state';
 import type { Status } from './types';
 import type { Tone } from './ui';
@@ -25,10 +25,10 @@ export function findings(s: Status): Finding[] {
   if (s.join_refused) add('bad', `The cluster does not admit ${s.node_id}: ${s.join_refused}`, 'Correct that on the node, or remove the node.', 'ringlog cluster members');
   if (!s.leader_id && !s.not_formed) {
     const outage = s.outage;
-    const text = outage ? ` for ${duration(since(outage.since))}; ${count(outage.refused)} writes were refused here` : '';
+    const text = outage ? ` for ${duration(since(outage.since))}; ${plural(outage.refused, 'write was', 'writes were')} refused here` : '';
     add('bad', `No leader${text}`, outage?.cause === 'unreachable' ? `${s.node_id} does not reach a majority: start the voters that are down, or repair the network between them.` : 'An election takes about a second. If none succeeds, look at what each voter sees.', 'ringlog cluster outage', href('story'));
   } else if (s.quorum.margin < 0) {
-    add('bad', `No quorum: ${s.quorum.healthy} of ${s.quorum.voters} voters answer, ${s.quorum.needed} are needed`, 'Start the voters that are down. If most are lost for good: ringlog cluster recover.', 'ringlog cluster outage', href('story'));
+    add('bad', `No quorum: ${quorumText(s.quorum)}`, 'Start the voters that are down. If most are lost for good: ringlog cluster recover.', 'ringlog cluster outage', href('story'));
   }
 
   for (const m of s.members) {
@@ -58,14 +58,14 @@ export function findings(s: Status): Finding[] {
   if (s.backpressure.active) add('warn', `The queue of the leader has been full${s.backpressure.since ? ` for ${duration(since(s.backpressure.since))}` : ''}: publishers are refused with 429`, 'The voters cannot keep up: look at their disks, or publish in batches.', 'ringlog status', href('plots'));
   const subs = s.event_subscription_status;
   for (const u of subs.unheard) add('warn', `Nobody listens to “${u.name}” since ${u.client} was lost, ${duration(since(u.since))} ago`, `Start the daemon again${u.host ? ` on ${u.host}` : ''}.`, 'ringlog clients', href('wiring'));
-  if (subs.critical_detached > 0) add('warn', `${count(subs.critical_detached)} critical subscriptions are not attached`, 'Look at the daemons that have them.', 'ringlog clients', href('wiring'));
+  if (subs.critical_detached > 0) add('warn', `${plural(subs.critical_detached, 'critical subscription is', 'critical subscriptions are')} not attached`, 'Look at the daemons that have them.', 'ringlog clients', href('wiring'));
   for (const c of s.cursors) {
-    if (c.stalled) add('warn', `${c.group ? 'Group' : 'Cursor'} ${c.name} has not moved for ${duration(since(c.stalled.since))}, and lags by ${count(c.lag_events ?? c.lag_at_least)} events`, 'See whether its reader runs; if it is not needed any more, remove it, for it holds the log.', command('cursor', 'info', c.name), href('cursors', c.name));
-    if (c.backpressure?.since) add('warn', `${c.name} lags by more than its limit of ${count(c.backpressure.activate_at)} events`, 'Start more readers, or have it skip what it need not see.', command('cursor', 'info', c.name), href('cursors', c.name));
+    if (c.stalled) add('warn', `${c.group ? 'Group' : 'Cursor'} ${c.name} has not moved for ${duration(since(c.stalled.since))}, and lags by ${plural(lag(c), 'event')}`, 'See whether its reader runs; if it is not needed any more, remove it, for it holds the log.', command('cursor', 'info', c.name), href('cursors', c.name));
+    if (c.backpressure?.since) add('warn', `${c.name} lags by more than its limit of ${plural(c.backpressure.activate_at, 'event')}`, 'Start more readers, or have it skip what it need not see.', command('cursor', 'info', c.name), href('cursors', c.name));
     if (c.gap) add('warn', `${c.name} has not read offsets ${c.gap.from} to ${c.gap.to}, which were trimmed (${c.gap.reason})`, 'Those events are gone. Commit past the gap, and have retention keep more.', command('cursor', 'info', c.name), href('cursors', c.name));
   }
   const dead = s.dead_letters.count - s.dead_letters.redriven;
-  if (dead > 0) add('warn', `${count(dead)} dead ${dead === 1 ? 'letter waits' : 'letters wait'}${s.dead_letters.oldest ? `, the oldest for ${duration(since(s.dead_letters.oldest))}` : ''}`, 'See what the handlers failed on; redrive them once that is repaired.', 'ringlog dlq errors', href('letters'));
+  if (dead > 0) add('warn', `${plural(dead, 'dead letter waits', 'dead letters wait')}${s.dead_letters.oldest ? `, the oldest for ${duration(since(s.dead_letters.oldest))}` : ''}`, 'See what the handlers failed on; redrive them once that is repaired.', 'ringlog dlq errors', href('letters'));
   for (const o of s.overdue_chains.list.slice(0, 5)) add('warn', `Run ${o.correlation_id} of ${o.flow} waits for ${o.missing} for ${duration(o.waiting_seconds)}`, `It was due after ${duration(o.deadline_seconds)}: see what should emit it.`, command('chain', o.correlation_id), href('run', o.correlation_id));
   for (const h of s.handler_timeouts.handlers.filter((h) => h.breaker === 'open').slice(0, 5)) add('warn', `The circuit breaker of ${h.subscription} in ${h.client} is open`, h.last_error ?? 'See the log of that daemon.', 'ringlog clients', href('wiring'));
   for (const w of s.warnings ?? []) if (!out.some((f) => w.includes(f.what))) add('warn', w, 'See the status of this node.', 'ringlog status');

@@ -1,13 +1,15 @@
 // Figures and times as people read them.
 import { clock, skew } from './state';
+import type { Cursor, Filter, Quorum } from './types';
 
 const digits = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 
 // count groups digits with thin spaces: 1 234 567.
 export const count = (n: number | undefined) => (n === undefined ? '–' : digits.format(n).replaceAll(',', '\u202f'));
 
-// plural names a count: 1 client, 2 clients.
-export const plural = (n: number, one: string, many = one + 's') => `${count(n)} ${n === 1 ? one : many}`;
+// noun returns the form of a word that goes with a count, plural the count as well: 1 client, 2 clients.
+export const noun = (n: number | undefined, one: string, many = one + 's') => (n === 1 ? one : many);
+export const plural = (n: number | undefined, one: string, many?: string) => `${count(n)} ${noun(n, one, many)}`;
 
 // rateText has as many digits as say something.
 export function rateText(n: number | undefined): string {
@@ -20,7 +22,7 @@ export function bytes(n: number | undefined): string {
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
   let i = 0;
   for (; n >= 1024 && i < units.length - 1; i++) n /= 1024;
-  return `${i === 0 || n >= 100 ? n.toFixed(0) : n.toFixed(1)} ${units[i]}`;
+  return `${i === 0 || n >= 100 ? n.toFixed(0) : n.toFixed(1).replace('.0', '')} ${units[i]}`;
 }
 
 export function duration(seconds: number | undefined): string {
@@ -64,6 +66,9 @@ export function when(text: string, ms = false): string {
 // since returns the seconds since a time, by the clock of the node, which the browser's need not agree with.
 export const since = (text: string) => (Date.now() + skew.value - new Date(text).getTime()) / 1000;
 
+// list writes the first few of some names.
+export const list = (names: string[]) => names.slice(0, 5).join(', ') + (names.length > 5 ? ` and ${plural(names.length - 5, 'other')}` : '');
+
 // quote makes one word of a text for a shell.
 export const quote = (word: string) => (/^[\w./:@=,+-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`);
 
@@ -80,8 +85,15 @@ export function command(...words: (string | number | undefined | [string, string
   return out.join(' ');
 }
 
+// quorumText says how many voters answer, and how many have to.
+export const quorumText = (q: Quorum) => `${q.healthy} of ${plural(q.voters, 'voter')} ${noun(q.healthy, 'answers', 'answer')}, ${q.needed} ${noun(q.needed, 'is', 'are')} needed`;
+
+// lag is how many events a cursor is still to get; lagText says so where the node gives an upper bound.
+export const lag = (c: Cursor) => c.lag_events ?? c.lag_at_least ?? 0;
+export const lagText = (c: Cursor) => (c.lag_at_least === undefined ? '' : '≤ ') + count(lag(c));
+
 // filterText describes a filter in one line.
-export function filterText(f: import('./types').Filter | undefined): string {
+export function filterText(f: Filter | undefined): string {
   const parts = [f?.types, f?.categories, f?.sources, f?.keys, f?.correlation_ids]
     .map((list, i) => (list?.length ? `${['type', 'category', 'source', 'key', 'run'][i]} ${list.join(', ')}` : ''))
     .filter(Boolean);

@@ -40,7 +40,7 @@ function Strip() {
           {clock.value === 'UTC' ? 'UTC' : 'local time'}
         </button>
         <label class="quiet">
-          <span class="sr">Appearance</span>
+          <span>Theme</span>
           <select value={theme.value} onChange={(e) => (theme.value = e.currentTarget.value)}>
             <option value="system">system</option>
             <option value="dark">dark</option>
@@ -61,8 +61,14 @@ function Strip() {
 }
 
 function Nav() {
+  const nav = useRef<HTMLElement>(null);
+  // In a narrow window the menu is one line that scrolls.
+  useEffect(() => {
+    const [list, shown] = [nav.current!.firstElementChild!, nav.current!.querySelector<HTMLElement>('[aria-current]')];
+    if (shown) list.scrollLeft = shown.offsetLeft - (list.clientWidth - shown.clientWidth) / 2;
+  }, [route.value.screen]);
   return (
-    <nav aria-label="Screens">
+    <nav aria-label="Screens" ref={nav}>
       <ul>
         {screens
           .filter((s) => s.title)
@@ -151,6 +157,7 @@ function keyboard(e: KeyboardEvent) {
   if (e.ctrlKey || e.metaKey || e.altKey) return;
   if (e.key === 'Escape' && target instanceof HTMLInputElement) target.blur();
   if (typing) return;
+  if (e.key === 'Escape') document.querySelector<HTMLElement>('main [data-closes]')?.click();
   const rows = document.querySelector<HTMLElement>('.rows,.table');
   if (e.key === '/') {
     e.preventDefault();
@@ -204,7 +211,7 @@ function App() {
         ) : Shown ? (
           <Shown key={r.screen + '/' + r.part} />
         ) : (
-          <Screen title="No such screen" about={`There is no ${r.screen}.`}>
+          <Screen title="No such screen" about={`There is no screen “${r.screen}”.`}>
             <p>
               <a href={href('overview')}>Overview</a>
             </p>

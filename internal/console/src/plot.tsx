@@ -54,7 +54,7 @@ export function Plot({ label, at, lines, unit, format }: { label: string; at: nu
           scales: { x: { time: true }, y: { range: (_u, min, max) => [Math.min(0, min), max > 0 ? max * 1.1 : 1] } },
           axes: [
             { stroke: soft, grid, ticks: grid, font, space: 90, values: (_u, list) => list.map((t) => stamp(new Date(t * 1000), clock.value, false)) },
-            { stroke: soft, grid, ticks: grid, font, size: 64, values: (_u, list) => list.map(show) },
+            { stroke: soft, grid, ticks: grid, font, size: (_u, texts) => 18 + 7 * Math.max(4, ...(texts ?? []).map((t) => t.length)), values: (_u, list) => list.map((n) => (unit ? `${show(n)} ${unit}` : show(n))) },
           ],
           series: [{}, ...lines.map((l, i) => ({ label: l.name, stroke: color(colors[i]!), width: 2, dash: l.dash, points: { show: false } }))],
         },

@@ -1,6 +1,6 @@
 // What all screens share: the route, the status of the node, samples of its figures, and preferences.
 import { computed, effect, signal } from '@preact/signals';
-import { asDetail, get, metrics, signedIn, type ErrorDetail, type Query } from './api';
+import { asDetail, get, metrics, own, signedIn, type ErrorDetail, type Query } from './api';
 import type { Status } from './types';
 
 // The route is the fragment of the URL, #/screen/part?name=value, so that a screen can be shared, and what one looks at
@@ -68,13 +68,14 @@ export interface Samples {
 const kept = 900;
 export const samples = signal<Samples>({ at: [], series: {} });
 
-let before: { at: number; s: Status; m: Map<string, number> } | undefined;
+let before: { at: number; s: Status; m: Map<string, number>; mine: typeof own } | undefined;
 
 // rate returns how much a counter has grown in a second; one that began again at 0 has none.
 const rate = (now: number, was: number, seconds: number) => (now >= was && seconds > 0 ? (now - was) / seconds : 0);
 
 function sample(s: Status, m: Map<string, number>) {
   const at = Date.now() / 1000;
+  const mine = { ...own };
   const row: Record<string, number> = {
     lag: m.get('ringlog_cursor_lag_events_max') ?? 0,
     lag_seconds: m.get('ringlog_cursor_lag_seconds_max') ?? 0,
@@ -82,7 +83,7 @@ function sample(s: Status, m: Map<string, number>) {
     log_bytes: s.log.log_bytes,
     disk_free: m.get('ringlog_disk_free_bytes') ?? 0,
     queue: s.queue.requests,
-    streams: m.get('ringlog_streams') ?? 0,
+    streams: Math.max(0, (m.get('ringlog_streams') ?? 0) - mine.streams),
     memory: m.get('process_resident_memory_bytes') ?? 0,
     margin: s.quorum.margin,
   };
@@ -90,7 +91,8 @@ function sample(s: Status, m: Map<string, number>) {
     const dt = at - before.at;
     const growth = (name: string) => rate(m.get(name) ?? 0, before!.m.get(name) ?? 0, dt);
     row['publish'] = rate(s.last_offset, before.s.last_offset, dt);
-    row['read'] = growth('ringlog_delivered_events_total');
+    // What this page reads for itself is no load of the cluster's.
+    row['read'] = Math.max(0, growth('ringlog_delivered_events_total') - rate(mine.events, before.mine.events, dt));
     row['duplicates'] = growth('ringlog_events_suppressed_total');
     row['requests'] = 0;
     let seconds = 0;
@@ -101,6 +103,7 @@ function sample(s: Status, m: Map<string, number>) {
       if (publish && name.startsWith('ringlog_http_request_seconds_sum')) seconds += value - (before.m.get(name) ?? 0);
       if (publish && name.startsWith('ringlog_http_request_seconds_count')) count += value - (before.m.get(name) ?? 0);
     }
+    row['requests'] = Math.max(0, row['requests'] - rate(mine.requests, before.mine.requests, dt));
     row['publish_ms'] = count > 0 ? (seconds / count) * 1000 : NaN;
     const old = samples.value;
     const series: Record<string, number[]> = {};
@@ -111,7 +114,7 @@ function sample(s: Status, m: Map<string, number>) {
     }
     samples.value = { at: [...old.at, at].slice(-kept), series };
   }
-  before = { at, s, m };
+  before = { at, s, m, mine };
 }
 
 // latest returns the last value of a series.

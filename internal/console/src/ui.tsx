@@ -112,16 +112,38 @@ export const Loading = () => (
   </div>
 );
 
+// The screens that show what the routes of a remedy answer with.
+const ways: Record<string, [screen: string, title: string]> = {
+  cursors: ['cursors', 'Cursors'],
+  groups: ['cursors', 'Cursors'],
+  dlq: ['letters', 'Dead letters'],
+  events: ['live', 'Live'],
+  catalogue: ['catalogue', 'Catalogue'],
+  members: ['members', 'Members'],
+  settings: ['settings', 'Settings'],
+  views: ['work', 'Roles and work'],
+  roles: ['work', 'Roles and work'],
+};
+
 export function Failed({ error, again }: { error: ErrorDetail; again?: () => void }) {
   const without = noLeader(error);
+  const way = ways[/\/v1\/(\w+)/.exec(error.remedy ?? '')?.[1] ?? ''];
+  // The message of a parser points at a column: its lines are kept.
+  const [first, ...lines] = error.message.split('\n');
   return (
     <div class="failed" role="alert" data-state={without ? 'no-leader' : 'error'}>
       <p>
-        <Sign tone={without ? 'warn' : 'bad'} /> <strong>{without ? 'No leader takes this request' : error.message}</strong>{' '}
+        <Sign tone={without ? 'warn' : 'bad'} /> <strong>{without ? 'No leader takes this request' : first}</strong>{' '}
         <code>{error.reason ? `${error.code}/${error.reason}` : error.code}</code>
       </p>
       {without && <p>{error.message}</p>}
-      {error.remedy && <p>Remedy: {error.remedy}</p>}
+      {lines.length > 0 && <pre>{lines.join('\n')}</pre>}
+      {error.remedy && (
+        <p>
+          Remedy: {way && way[0] + '/' !== route.value.screen + '/' + route.value.part && <>see <Link to={way[0]}>{way[1]}</Link>, or </>}
+          {error.remedy}
+        </p>
+      )}
       {without && (
         <p>
           <Link to="story">See what each voter sees</Link>; the page asks again by itself.
@@ -186,12 +208,20 @@ export function View<T>({ of, empty, children }: { of: Loaded<T>; empty?: (data:
   );
 }
 
-// Search is the field that / leads to. What is typed is part of the URL.
-export function Search({ name, label, placeholder, list }: { name: string; label: string; placeholder?: string; list?: string[] }) {
-  const value = route.value.query.get(name) ?? '';
+// Search is the field that / leads to. What is typed is part of the URL, if a node is asked for it once one pauses.
+export function Search({ name, label, placeholder, list, wait = 400 }: { name: string; label: string; placeholder?: string; list?: string[]; wait?: number }) {
+  const { screen, part, query } = route.value;
+  const value = query.get(name) ?? '';
   const [typed, type] = useState(value);
-  useEffect(() => type(value), [value]);
-  const commit = (text: string) => text !== value && setQuery({ [name]: text });
+  const timer = useRef(0);
+  useEffect(() => type((now) => (now.trim() === value ? now : value)), [value]);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  const commit = (text: string) => {
+    clearTimeout(timer.current);
+    // A field reports a change as it goes with its screen, too: the URL is that of the next one then.
+    const now = route.peek();
+    if (now.screen === screen && now.part === part && text !== (now.query.get(name) ?? '')) setQuery({ [name]: text });
+  };
   return (
     <label class="field">
       <span>{label}</span>
@@ -204,8 +234,11 @@ export function Search({ name, label, placeholder, list }: { name: string; label
         spellcheck={false}
         autocomplete="off"
         onInput={(e) => {
-          type(e.currentTarget.value);
-          if (!list) commit(e.currentTarget.value);
+          const text = e.currentTarget.value;
+          type(text);
+          clearTimeout(timer.current);
+          if (list) timer.current = setTimeout(() => commit(text.trim()), wait) as unknown as number;
+          else commit(text);
         }}
         onChange={(e) => commit(e.currentTarget.value.trim())}
       />
@@ -306,7 +339,7 @@ export function Rows<T>({ label, rows, columns, id, open, selected, tall, keepPl
   const to = Math.min(sorted.length, Math.ceil((view.top + view.height) / rowHeight) + 4);
   const grid = columns.map((c) => c.width ?? 'minmax(0,1fr)').join(' ');
 
-  // A key may come before the row that the last one moved to is drawn: it goes on from there.
+  // A key may come before the row that the last one moved to is drawn: it continues from there.
   const going = useRef<number | undefined>(undefined);
   const settle = () => {
     const row = box.current!.querySelector<HTMLElement>(`[data-at="${going.current}"]`);
@@ -426,8 +459,9 @@ export const Stat = ({ name, value, unit, tone, to, note }: { name: string; valu
 );
 
 // Act is a dialog for something that changes the cluster: what it does, a preview where there is one, the same as a
-// command, and a confirmation. What cannot be undone asks for a word to be typed.
-export function Act({ title, children, command, run, done, close, label, danger, typed, ready = true }: { title: string; children?: ComponentChildren; command: string; run: () => Promise<ComponentChildren>; done?: () => void; close: () => void; label: string; danger?: boolean; typed?: string; ready?: boolean }) {
+// command, and a confirmation. What cannot be undone asks for a word to be typed. With pressed, Enter in a field does
+// nothing, and the button has to be pressed.
+export function Act({ title, children, command, run, done, close, label, danger, typed, pressed, ready = true }: { title: string; children?: ComponentChildren; command: string; run: () => Promise<ComponentChildren>; done?: () => void; close: () => void; label: string; danger?: boolean; typed?: string; pressed?: boolean; ready?: boolean }) {
   const dialog = useRef<HTMLDialogElement>(null);
   const [word, setWord] = useState('');
   const [busy, setBusy] = useState(false);
@@ -436,6 +470,9 @@ export function Act({ title, children, command, run, done, close, label, danger,
   useEffect(() => {
     dialog.current!.showModal();
   }, []);
+  useEffect(() => {
+    if (result !== undefined) dialog.current?.querySelector<HTMLElement>('.buttons button')?.focus();
+  }, [result]);
   const go = async () => {
     setBusy(true);
     setError(undefined);
@@ -452,13 +489,16 @@ export function Act({ title, children, command, run, done, close, label, danger,
     <dialog ref={dialog} onClose={close} aria-label={title} class={cx(danger && 'danger')}>
       <form
         method="dialog"
+        onKeyDown={(e) => {
+          if (pressed && e.key === 'Enter' && e.target instanceof HTMLInputElement) e.preventDefault();
+        }}
         onSubmit={(e) => {
           e.preventDefault();
           if (!busy && ready && result === undefined && (!typed || word === typed)) void go();
         }}
       >
         <h2>{title}</h2>
-        {children}
+        {result === undefined && children}
         {error && <Failed error={error} />}
         {result !== undefined && (
           <div class="result" role="status">

@@ -211,6 +211,38 @@ describe('with something of each kind', () => {
     assert.match(await page.innerText('[data-test=margin]'), /^1\n[^]*3 of 3 voters answer, 2 are needed/);
     await page.waitForSelector('[data-test=findings]');
     assert.match(await page.innerText('[data-test=findings]'), /6 dead letters wait[^]*ringlog dlq errors/);
+    // The largest lag is that of the reader beside it, whichever comes first by name.
+    await call(base, 'PUT', '/v1/cursors/a-reader', { from: 'end' });
+    await page.waitForFunction(async () => {
+      const { cursors } = await (await fetch('/status')).json();
+      const most = Math.max(...cursors.map((c) => c.lag_events));
+      const tile = document.querySelector('[data-test=lagging]').closest('.stat');
+      const named = cursors.find((c) => c.name === tile.querySelector('.note').innerText);
+      return cursors[0].name === 'a-reader' && named?.lag_events === most && tile.querySelector('.value').innerText.startsWith(`${most} `) && tile.querySelector('a').hash === '#/cursors/' + named.name;
+    });
+    await call(base, 'DELETE', '/v1/cursors/a-reader');
+    await page.close();
+  });
+
+  test('a type that nobody emits is shown first, by its reader as well, and own events are no orphans', async () => {
+    await call(base, 'PUT', '/v1/cursors/deaf', { from: 'start', filter: { types: ['EVALUATION_FINISHED'] } });
+    const page = await open('wiring');
+    await page.waitForSelector('.graph a:has-text("EVALUATION_FINISHED")');
+    assert.match(await page.locator('.graph a').first().innerHTML(), /EVALUATION_FINISHED/);
+    assert.equal(await page.locator('.rows .row:has-text("LEADER_ELECTED")').count(), 0);
+    // The archiver listens to everything.
+    assert.match(await page.innerText('main'), /archiver listens to everything/);
+    assert.doesNotMatch(await page.innerText('.rows'), /nobody listens/);
+    await page.selectOption('select[name=own]', 'true');
+    await page.waitForSelector('.rows .row:has-text("LEADER_ELECTED")');
+    await page.goto(`${base}/ui/#/wiring?class=alias`);
+    assert.equal(await page.inputValue('select[name=class]'), 'alias');
+    await page.goto(`${base}/ui/#/cursors`);
+    await page.waitForSelector('.rows .row:has-text("deaf"):has-text("nothing emits it")');
+    await page.goto(`${base}/ui/#/cursors/deaf`);
+    await page.waitForSelector('[data-test=quiet]:has-text("Its filter has EVALUATION_FINISHED")');
+    assert.deepEqual(await axeFinds(page), []);
+    await call(base, 'DELETE', '/v1/cursors/deaf');
     await page.close();
   });
 
@@ -262,9 +294,41 @@ describe('with something of each kind', () => {
     assert.match(await page.innerText('[data-test=command], .command'), /ringlog tail --where/);
     await page.fill('input[name=where]', 'payload.config_key ==');
     await page.press('input[name=where]', 'Enter');
-    await page.waitForSelector('text=/line 1, column/');
+    await page.waitForSelector('.failed pre');
+    assert.match(await page.innerText('.failed'), /line 1, column/);
+    assert.doesNotMatch(await page.innerText('main'), /[Cc]onnecting/);
     await page.goto(`${base}/ui/#/live?type=no.such.*`);
     await page.waitForSelector('[data-state=empty]');
+    await page.close();
+  });
+
+  test('Live applies what is typed once one pauses, closes an event with Esc, and leaves nothing to the next screen', async () => {
+    const page = await open('live?from=start');
+    await page.locator('input[name=type]').pressSequentially('TRAINING_STARTED');
+    await page.waitForFunction(() => /type=TRAINING_STARTED/.test(location.hash) && /^\d+ /.test(document.querySelector('.live-state').innerText.split('· ')[2]));
+    await page.waitForFunction(() => [...document.querySelectorAll('.rows .row:not(.header)')].every((r) => r.innerText.includes('TRAINING_STARTED')));
+    await page.click('.rows .row:not(.header)');
+    await page.waitForSelector('[data-test=payload]');
+    await page.keyboard.press('Escape');
+    await page.waitForSelector('[data-test=payload]', { state: 'detached' });
+    await page.fill('input[name=source]', 'half-typ');
+    await page.evaluate(() => (location.hash = '#/story'));
+    await page.waitForSelector('input[name=at]');
+    await page.waitForTimeout(600);
+    assert.equal(await page.evaluate(() => location.hash), '#/story');
+    await page.close();
+  });
+
+  test('the story is asked about a time as text, and answers with the span of the leader', async () => {
+    const page = await open('story');
+    const prefilled = await page.inputValue('input[name=at]');
+    assert.match(prefilled, /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$/);
+    await page.fill('input[name=at]', '2100-01-01 00:00:00');
+    await page.waitForSelector('[data-test=led]:has-text("That time is in the future.")');
+    await page.fill('input[name=at]', prefilled);
+    await page.waitForFunction((at) => new RegExp(`^At ${at} UTC: n\\d led from [-: 0-9]+ UTC to .*, in term \\d+\\.$`).test(document.querySelector('[data-test=led]').innerText), prefilled);
+    await page.fill('input[name=at]', 'noon');
+    await page.waitForSelector('[data-test=led]:has-text("Write a time")');
     await page.close();
   });
 
@@ -275,6 +339,10 @@ describe('with something of each kind', () => {
     await page.waitForSelector('.stages li');
     const text = await page.innerText('.stages');
     assert.match(text, /SELFPLAY_COMPLETE[^]*NEW_GAMES_AVAILABLE[^]*TRAINING_STARTED[^]*TRAINING_COMPLETED is missing after TRAINING_STARTED/);
+    // A run that is not there leaves the field, to correct what was asked for.
+    await page.goto(`${base}/ui/#/run/no_field%3D1`);
+    await page.waitForSelector('[data-state=error]');
+    assert.equal(await page.inputValue('input[name=run]'), 'no_field=1');
     await page.close();
   });
 
@@ -294,14 +362,25 @@ describe('with something of each kind', () => {
       await page.fill('dialog input[name=to]', to);
       await page.waitForFunction((re) => new RegExp(re).test(document.querySelector('[data-test=seek-preview]')?.innerText ?? ''), preview.source);
       const command = await confirm(page);
-      await page.waitForSelector('dialog .result[role=status]:has-text("It has committed")');
+      await page.waitForSelector('dialog .result[role=status]:has-text("Committed offset:")');
+      // What was true before is not shown beside it.
+      assert.equal(await page.locator('[data-test=seek-preview]').count(), 0);
       await close(page);
       await isACommand(command);
       return command;
     };
     assert.equal(await seek('start', /Back by \d+ offsets[^]*again[^]*continues at offset 1,/), 'ringlog cursor seek archiver --to start');
     assert.equal((await call(base, 'GET', '/v1/cursors/archiver?consistency=linearizable')).committed, 0);
-    await seek('4', /Forward by 3 offsets[^]*never delivered[^]*continues at offset 4,/);
+    // Enter computes the preview, and does not move it.
+    await page.click('button:has-text("Seek or skip")');
+    await page.fill('dialog input[name=to]', 'end');
+    await page.waitForSelector('[data-test=seek-preview]:has-text("Skips")');
+    await page.press('dialog input[name=to]', 'Enter');
+    await page.waitForTimeout(300);
+    assert.equal(await page.locator('dialog .result[role=status]:has-text("Committed")').count(), 0);
+    assert.equal((await call(base, 'GET', '/v1/cursors/archiver?consistency=linearizable')).committed, 0);
+    await close(page);
+    await seek('4', /Skips 3 offsets[^]*never delivered[^]*continues at offset 4,/);
     assert.equal((await call(base, 'GET', '/v1/cursors/archiver?consistency=linearizable')).committed, 3);
     // What is no position is refused before anything is done.
     await page.click('button:has-text("Seek or skip")');
@@ -331,10 +410,21 @@ describe('with something of each kind', () => {
     // Errors that differ in figures alone count as one.
     assert.match(await page.innerText('main'), /3\s+OSError: no space left on \/nas-#/);
     const dlq = () => call(base, 'GET', '/v1/dlq?consistency=linearizable');
+    // A group leads to its letters, and to no others.
+    await page.click('table[aria-label=Errors] a:has-text("OSError")');
+    await page.waitForSelector('[data-test=group]:has-text("OSError: no space left on /nas-#")');
+    await page.waitForSelector('.rows[aria-rowcount="4"]');
+    await page.click('button:has-text("Redrive those shown")');
+    await page.waitForSelector('[data-test=dry-run]:has-text("3 letters match")');
+    assert.equal(await page.innerText('dialog .command code'), 'ringlog dlq redrive 1 3 5');
+    await close(page);
+    await page.goto(`${base}/ui/#/letters?error=no-such-error`);
+    await page.waitForSelector('[data-state=empty]');
+    for (const act of ['Redrive', 'Purge']) assert.ok(await page.isDisabled(`button:has-text("${act} those shown")`), act);
 
     await page.goto(`${base}/ui/#/letters/1`);
     await page.click('button:has-text("Redrive")');
-    await page.waitForSelector('[data-test=dry-run]:has-text("1 matches")');
+    await page.waitForSelector('[data-test=dry-run]:has-text("1 letter matches")');
     assert.equal((await dlq()).redriven, 0);
     assert.equal(await confirm(page), 'ringlog dlq redrive 1');
     await page.waitForSelector('dialog .result:has-text("1 redriven.")');
@@ -342,10 +432,11 @@ describe('with something of each kind', () => {
     assert.equal((await dlq()).redriven, 1);
     await page.waitForSelector('main:has-text("being redriven")');
     await page.waitForSelector('.lineage:has-text("redriven as offset")');
+    assert.equal(await page.locator('main button:has-text("Redrive")').count(), 0);
 
     await page.goto(`${base}/ui/#/letters?error=TimeoutError`);
     await page.click('button:has-text("Redrive those shown")');
-    await page.waitForSelector('[data-test=dry-run]:has-text("3 match")');
+    await page.waitForSelector('[data-test=dry-run]:has-text("3 letters match")');
     const some = await confirm(page);
     assert.equal(some, 'ringlog dlq redrive --error TimeoutError');
     await page.waitForSelector('dialog .result:has-text("3 redriven")');
@@ -355,19 +446,36 @@ describe('with something of each kind', () => {
 
     await page.goto(`${base}/ui/#/letters/3`);
     await page.click('button:has-text("Purge")');
-    await page.waitForSelector('[data-test=dry-run]:has-text("1 matches")');
+    await page.waitForSelector('[data-test=dry-run]:has-text("1 letter matches")');
     assert.equal(await confirm(page), 'ringlog dlq purge 3');
     await page.waitForFunction(() => location.hash === '#/letters');
     assert.equal((await fetch(`${base}/v1/dlq/3?consistency=linearizable`)).status, 404);
 
     await page.click('button:has-text("Redrive all")');
     // Those that are being redriven are no choice any more.
-    await page.waitForSelector('[data-test=dry-run]:has-text("1 matches")');
+    await page.waitForSelector('[data-test=dry-run]:has-text("1 letter matches")');
     assert.equal(await confirm(page), 'ringlog dlq redrive --all');
     await page.waitForSelector('dialog .result:has-text("1 redriven")');
     await close(page);
     assert.equal((await dlq()).dead, 0);
     await page.waitForSelector('button:has-text("Redrive all")', { state: 'detached' });
+    await page.close();
+  });
+
+  test('a redrive for a group without members says that nobody takes it', async () => {
+    assert.equal((await run(base, ['group', 'create', 'failing', '--from', 'start', '--type', 'DATA_SYNC_COMPLETED', '--max-deliver', '1'])).code, 0);
+    await run(base, ['react', '--group', 'failing', '--until-end', '--retries', '0', '--', 'false']);
+    await until('it has no member', async () => (await call(base, 'GET', '/v1/groups/failing')).group.members === 0);
+    const page = await open('letters?cursor=failing');
+    await page.waitForSelector('.rows[aria-rowcount="2"]');
+    await page.click('button:has-text("Redrive those shown")');
+    await page.waitForSelector('dialog [data-test=idle]:has-text("failing has no member now")');
+    await close(page);
+    await page.click('button:has-text("Purge those shown")');
+    await page.waitForSelector('[data-test=dry-run]:has-text("1 letter matches")');
+    await confirm(page);
+    await page.waitForSelector('dialog .result:has-text("1 purged.")');
+    await call(base, 'DELETE', '/v1/groups/failing');
     await page.close();
   });
 
@@ -414,6 +522,10 @@ describe('with something of each kind', () => {
     await page.waitForSelector(`dialog .result:has-text("${back.id} leads now")`);
     await close(page);
 
+    const leader = await cluster.leader();
+    await page.click(`button[aria-label="Demote ${leader.id}"]`);
+    assert.match(await page.innerText('dialog [data-test=preview]'), new RegExp(`2 voters remain[^]*0 may fail[^]*${leader.id} leads: another leader has to be elected`));
+    await close(page);
     const other = (await cluster.followers()).find((n) => n.http !== base);
     await page.click(`button[aria-label="Demote ${other.id}"]`);
     assert.equal(await confirm(page), `ringlog cluster demote ${other.id} --yes`);

@@ -1,6 +1,6 @@
 import { useEffect, useState } from 'preact/hooks';
 import { path, text as read } from '../api';
-import { command, count, rateText, since } from '../format';
+import { command, count, duration, plural, since } from '../format';
 import { href, route } from '../state';
 import type { StoredEvent } from '../types';
 import { Badge, Choice, Empty, Facts, Panel, Rows, Screen, Search, Table, Time, useLoad, View } from '../ui';
@@ -63,7 +63,7 @@ function AllTypes() {
   const all = useLoad<CatalogueAnswer>('/v1/catalogue');
   const recent = useRecent();
   return (
-    <Screen title="Catalogue" about={recent ? `The event types, and what the newest ${count(recent.events)} events have of them.` : 'The event types.'} command={command('catalogue', 'ls', ['--category', q.get('category') ?? ''])}>
+    <Screen title="Catalogue" about={recent ? `The event types, counted over the newest ${plural(recent.events, 'event')}${recent.seconds ? `, which are of the last ${duration(recent.seconds)}` : ''}.` : 'The event types.'} command={command('catalogue', 'ls', ['--category', q.get('category') ?? ''])}>
       <View of={all} empty={(c) => c.types.length === 0 && <Empty>The catalogue is empty.</Empty>}>
         {(c) => {
           const text = (q.get('name') ?? '').toLowerCase();
@@ -88,7 +88,7 @@ function AllTypes() {
                   ]}
                 />
               </form>
-              <Panel title={`${count(rows.length)} of ${count(c.types.length)} types`}>
+              <Panel title={`${count(rows.length)} of ${plural(c.types.length, 'type')}`}>
                 <Rows<Definition>
                   label="Types"
                   version={recent}
@@ -100,8 +100,7 @@ function AllTypes() {
                     { name: 'Type', width: 'minmax(15rem,1.2fr)', by: (t) => t.name, cell: (t) => <a href={href('catalogue', t.name)}>{t.name}</a> },
                     { name: 'Category', width: '7rem', by: (t) => t.category, cell: (t) => t.category },
                     { name: 'Status', width: '6.5rem', by: (t) => t.status, cell: (t) => t.status },
-                    { name: 'Lately', right: true, width: '5rem', by: (t) => recent?.by.get(t.name)?.n ?? 0, cell: (t) => count(recent?.by.get(t.name)?.n ?? 0) },
-                    { name: 'Per second', right: true, width: '6rem', by: (t) => recent?.by.get(t.name)?.n ?? 0, cell: (t) => (recent?.by.has(t.name) && recent.seconds ? rateText(recent.by.get(t.name)!.n / recent.seconds) : '–') },
+                    { name: 'Recent', right: true, width: '5rem', by: (t) => recent?.by.get(t.name)?.n ?? 0, cell: (t) => count(recent?.by.get(t.name)?.n ?? 0) },
                     { name: 'Last seen', width: '9.5rem', by: (t) => recent?.by.get(t.name)?.last ?? '', cell: (t) => <Time at={recent?.by.get(t.name)?.last} /> },
                     { name: 'Fields', width: 'minmax(8rem,1.4fr)', cell: (t) => t.payload?.map((f) => f.name).join(', ') },
                   ]}

@@ -1,19 +1,42 @@
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { asDetail, call, get, path, text, type ErrorDetail } from '../api';
-import { command, count, duration, filterText, rateText, since } from '../format';
+import { command, count, duration, filterText, lag, lagText, list, noun, plural, rateText, since } from '../format';
 import { href, route, status } from '../state';
 import type { Cursor, StoredEvent } from '../types';
 import { Act, Badge, Choice, Command, Empty, Facts, Failed, Link, Loading, Panel, post, Rows, Screen, Search, Sign, Stat, Table, Time, useAct, useLoad, View } from '../ui';
 import { Plot } from '../plot';
 import { Explain } from './event';
 
-const lag = (c: Cursor) => c.lag_events ?? c.lag_at_least ?? 0;
-const lagText = (c: Cursor) => (c.lag_events === undefined && c.lag_at_least !== undefined ? '≥ ' : '') + count(lag(c));
+// Audit is what the console reads of the live audit: who listens to which types, and how many events there are of them.
+interface Audit {
+  types: { name: string; class: string; emitters: unknown[]; subscribers: { component: string; basis: string }[] }[];
+}
 
-function State({ c }: { c: Cursor }) {
+const auditPath = '/v1/audit?live=true&only=dead,unknown,connected';
+
+// unfed returns the types that nothing has emitted, by the cursor that listens to them, and the cursors that listen to
+// nothing else.
+function unfed(audit: Audit | undefined) {
+  const types = new Map<string, Audit['types']>();
+  const fed = new Set<string>();
+  for (const t of audit?.types ?? []) {
+    for (const w of t.subscribers) {
+      if (w.basis !== 'cursor') continue;
+      if (t.emitters.length) fed.add(w.component);
+      else types.set(w.component, [...(types.get(w.component) ?? []), t]);
+    }
+  }
+  return { types, alone: new Set([...types.keys()].filter((c) => !fed.has(c))) };
+}
+
+// held is how many events of the log a cursor keeps from being trimmed.
+const held = (c: Cursor) => (status.value ? Math.max(0, status.value.last_offset - Math.max(c.committed, status.value.first_offset - 1)) : 0);
+
+function State({ c, dead }: { c: Cursor; dead?: boolean }) {
   if (c.stalled) return <Badge tone="warn">stalled {duration(since(c.stalled.since))}</Badge>;
   if (c.backpressure?.since) return <Badge tone="warn">throttled</Badge>;
   if (c.gap) return <Badge tone="warn">has a gap</Badge>;
+  if (lag(c) === 0 && dead) return <Badge tone="warn">nothing emits it</Badge>;
   if (lag(c) === 0) return <Badge tone="ok">caught up</Badge>;
   return <Badge tone="idle">reading</Badge>;
 }
@@ -59,6 +82,8 @@ export function Cursors() {
 
 function AllCursors() {
   const { cursors, total, error } = useCursors();
+  const audit = useLoad<Audit>(auditPath);
+  const dead = useMemo(() => unfed(audit.data).alone, [audit.data]);
   const q = route.value.query;
   const name = (q.get('name') ?? '').toLowerCase();
   const only = q.get('only') ?? '';
@@ -102,7 +127,7 @@ function AllCursors() {
                 <Link to="cursors" part={holder.name}>
                   {holder.name}
                 </Link>{' '}
-                holds the log from offset {count(holder.committed + 1)} on
+                holds {plural(held(holder), 'event')}: what comes after offset {count(holder.committed)} is kept for it
               </span>
             )
           }
@@ -111,12 +136,13 @@ function AllCursors() {
             label="Cursors and groups"
             rows={rows}
             id={(c) => c.name}
+            version={dead}
             open={(c) => (location.hash = href('cursors', c.name))}
             tall
             columns={[
               { name: 'Name', width: 'minmax(11rem,1.4fr)', by: (c) => c.name, cell: (c) => <a href={href('cursors', c.name)}>{c.name}</a> },
               { name: 'Kind', width: '4.5rem', by: (c) => (c.group ? 1 : 0), cell: (c) => (c.group ? 'group' : 'cursor') },
-              { name: 'State', width: '10.5rem', cell: (c) => <State c={c} /> },
+              { name: 'State', width: '10.5rem', cell: (c) => <State c={c} dead={dead.has(c.name)} /> },
               { name: 'Lag', right: true, width: '6rem', by: lag, cell: lagText },
               { name: 'Lag, time', right: true, width: '6.5rem', by: (c) => c.lag_seconds ?? 0, cell: (c) => (lag(c) ? duration(c.lag_seconds) : '–') },
               { name: 'Committed', right: true, width: '7rem', by: (c) => c.committed, cell: (c) => count(c.committed) },
@@ -158,6 +184,11 @@ function OneCursor({ name }: { name: string }) {
     p.seconds = [...p.seconds, lag(c) ? (c.lag_seconds ?? 0) : 0].slice(-900);
   }, [c]);
   const info = group.data?.group ?? c?.group;
+  const audit = useLoad<Audit>(auditPath, 30_000);
+  const { types: none, alone } = useMemo(() => unfed(audit.data), [audit.data]);
+  const dead = alone.has(name);
+  // A pattern takes types that come later, too; one that is named may be misspelt.
+  const named = none.get(name)?.filter((t) => c?.filter?.types?.includes(t.name)) ?? [];
   return (
     <Screen
       title={name}
@@ -183,10 +214,19 @@ function OneCursor({ name }: { name: string }) {
       <View of={cursor}>
         {(c) => (
           <>
+            {named.length > 0 ? (
+              <p class="result" data-test="quiet">
+                <Sign tone="warn" /> Its filter has {list(named.map((t) => t.name + (t.class === 'unknown' ? ' (not in the catalogue)' : '')))}: nothing in the log has emitted {named.length === 1 ? 'it' : 'them'}. See <Link to="wiring" part={named[0]!.name}>Wiring</Link>.
+              </p>
+            ) : dead && (
+              <p class="result" data-test="quiet">
+                <Sign tone="warn" /> Nothing in the log matches its filter.
+              </p>
+            )}
             <div class="stats">
-              <Stat name="Lag" value={lagText(c)} unit="events" tone={c.stalled || c.backpressure?.since ? 'warn' : undefined} note={<State c={c} />} />
+              <Stat name="Lag" value={lagText(c)} unit={noun(lag(c), 'event')} tone={c.stalled || c.backpressure?.since ? 'warn' : undefined} note={<State c={c} dead={dead} />} />
               <Stat name="Oldest waits for" value={lag(c) ? duration(c.lag_seconds) : '–'} />
-              <Stat name="Committed" value={count(c.committed)} note={`of ${count(status.value?.last_offset)}`} />
+              <Stat name="Committed" value={count(c.committed)} note={`of ${count(status.value?.last_offset)}${held(c) ? `, holds ${plural(held(c), 'event')}` : ''}`} />
               {info && <Stat name="Members" value={count(info.members)} note={info.coordinator && `coordinated by ${info.coordinator}`} tone={info.members === 0 && lag(c) > 0 ? 'warn' : undefined} />}
               {info && <Stat name="Pending" value={count(info.pending)} note="delivered, not acknowledged" />}
               {info && <Stat name="Redelivering" value={count(info.redelivering)} note="failed or timed out" />}
@@ -194,7 +234,7 @@ function OneCursor({ name }: { name: string }) {
             {group.error && <Failed error={group.error} />}
             <div class="columns">
               <Panel title="Lag in events, while this page is open">
-                <Plot label={`Lag of ${name} in events`} at={past.current.at} lines={[{ name: 'events', values: past.current.events }]} format={rateText} />
+                <Plot label={`Lag of ${name} in events`} unit="events" at={past.current.at} lines={[{ name: 'lag', values: past.current.events }]} format={rateText} />
               </Panel>
               <Panel title="How old the oldest unread event is">
                 <Plot label={`Lag of ${name} in time`} at={past.current.at} lines={[{ name: 'age', values: past.current.seconds }]} format={duration} />
@@ -211,7 +251,7 @@ function OneCursor({ name }: { name: string }) {
                     ['ack wait', c.group?.ack_wait],
                     ['deliveries', c.group && `${c.group.max_deliver}, then a dead letter`],
                     ['pending at most', c.group && count(c.group.max_pending)],
-                    ['slowed down', c.backpressure && `from ${count(c.backpressure.activate_at)}, until ${count(c.backpressure.release_at)} events`],
+                    ['slowed down', c.backpressure && `from ${count(c.backpressure.activate_at)}, until ${plural(c.backpressure.release_at, 'event')}`],
                     ['dead letters', <Link to="letters" query={{ cursor: name }}>those of {name}</Link>],
                   ]}
                 />
@@ -290,18 +330,19 @@ function Seek({ c, close, done }: { c: Cursor; close: () => void; done: () => vo
       title={`Move ${c.name}`}
       label={moved > 0 ? 'Skip' : 'Seek'}
       danger={moved > 0}
+      pressed
       ready={!!preview && !preview.error}
       command={command('cursor', 'seek', c.name, ['--to', to || 'WHERE'])}
       close={close}
       done={done}
       run={async () => {
         const after = await post<Cursor>(`/v1/cursors/${encodeURIComponent(c.name)}/seek`, { to: to.trim() });
-        return <>It has committed {count(after.committed)} now, and lags by {lagText(after)} events.</>;
+        return <>Committed offset: {count(after.committed)}. It lags by {lagText(after)} {noun(lag(after), 'event')} now.</>;
       }}
     >
-      <p>It has committed {count(c.committed)}.</p>
+      <p>Committed offset: {count(c.committed)}</p>
       <label class="field">
-        <span>To: start, end, an offset, -N, @TIME, or an age such as 36h</span>
+        <span>To: start, end, an offset, -100 (before the end), @2026-11-27T18:35:00Z, or an age such as 36h</span>
         <input name="to" value={to} onInput={(e) => setTo(e.currentTarget.value)} autofocus spellcheck={false} autocomplete="off" />
       </label>
       <div class="chips">
@@ -319,11 +360,11 @@ function Seek({ c, close, done }: { c: Cursor; close: () => void; done: () => vo
             'It is there already.'
           ) : moved < 0 ? (
             <>
-              <Sign tone="idle" /> Back by {count(-moved)} offsets: what of them matches its filter is delivered <strong>again</strong>.
+              <Sign tone="idle" /> Back by {plural(-moved, 'offset')}: matching events among them are delivered <strong>again</strong>.
             </>
           ) : (
             <>
-              <Sign tone="warn" /> Forward by {count(moved)} offsets: what of them matches its filter is <strong>never delivered</strong> to it.
+              <Sign tone="warn" /> Skips {plural(moved, 'offset')}: matching events among them are <strong>never delivered</strong>.
             </>
           )}
           <p>

@@ -2,7 +2,7 @@ import { useState } from 'preact/hooks';
 import { asDetail, get, type ErrorDetail } from '../api';
 import { both, command, quote } from '../format';
 import { signedIn } from '../api';
-import { route } from '../state';
+import { route, status } from '../state';
 import type { StoredEvent } from '../types';
 import { Command, Copy, Facts, Failed, Link, Panel, Screen, Sign, Tree, useLoad, View } from '../ui';
 
@@ -50,7 +50,7 @@ interface Fate {
   letter?: { id: number; error?: string };
 }
 
-// Explain answers why a cursor has or has not got an event.
+// Explain answers why an event was delivered to a cursor, or was not.
 export function Explain({ offset, cursor }: { offset?: number; cursor?: string }) {
   const [name, setName] = useState(cursor ?? '');
   const [at, setAt] = useState(offset ? String(offset) : '');
@@ -67,12 +67,17 @@ export function Explain({ offset, cursor }: { offset?: number; cursor?: string }
     }
   };
   return (
-    <Panel title={cursor ? 'Why has it not got an event?' : 'What became of it for a reader?'}>
+    <Panel title={cursor ? 'Why was an event not delivered?' : 'What became of it for a reader?'}>
       <form class="inline" onSubmit={ask}>
         {cursor === undefined && (
           <label class="field">
             <span>Cursor or group</span>
-            <input name="explain-cursor" value={name} onInput={(e) => setName(e.currentTarget.value)} required />
+            <input name="explain-cursor" value={name} onInput={(e) => setName(e.currentTarget.value)} list="explain-cursors" autocomplete="off" spellcheck={false} required />
+            <datalist id="explain-cursors">
+              {status.value?.cursors.map((c) => (
+                <option key={c.name} value={c.name} />
+              ))}
+            </datalist>
           </label>
         )}
         {offset === undefined && (

@@ -1,6 +1,6 @@
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { asDetail, lines, path, type ErrorDetail } from '../api';
-import { command, count, rateText } from '../format';
+import { command, count, plural, rateText } from '../format';
 import { route, setQuery, skew, status } from '../state';
 import type { Gap, StoredEvent } from '../types';
 import { Choice, Empty, Failed, Panel, Rows, Screen, Search, Sign, Time, View, useLoad } from '../ui';
@@ -200,7 +200,7 @@ export function Live() {
       title="Live"
       about={
         <span class="live-state" role="status">
-          <Sign tone={paused ? 'idle' : tail.live ? 'ok' : 'warn'} /> {paused ? 'paused' : tail.live ? 'following' : 'connecting'} · {rateText(tail.rate)} events/s ·{' '}
+          <Sign tone={paused ? 'idle' : tail.live ? 'ok' : 'warn'} /> {paused ? 'paused' : tail.live ? 'following' : tail.error ? 'not connected' : 'connecting'} · {rateText(tail.rate)} events/s ·{' '}
           {count(rows.length)} shown{rows.length >= shownAtMost ? ', the newest' : ''}
         </span>
       }
@@ -216,8 +216,8 @@ export function Live() {
         <Search name="source" label="Source" list={[]} />
         <Search name="key" label="Key" list={[]} />
         <Search name="correlation_id" label="Run" list={[]} />
-        <Search name="where" label="Condition (CEL)" placeholder="payload.loss > 3" list={[]} />
-        <Search name="contains" label="Contains, of what is shown" />
+        <Search name="where" label="Condition (CEL)" placeholder="payload.loss > 3" list={[]} wait={1000} />
+        <Search name="contains" label="Filter" />
         <Choice
           name="from"
           label="From"
@@ -240,17 +240,19 @@ export function Live() {
       {tail.error && <Failed error={tail.error} />}
       {tail.failure && (
         <p class="note" role="status">
-          The condition could not be evaluated for event {tail.failure.offset} ({tail.failure.error}). Such events are passed over.
+          The condition could not be evaluated for event {tail.failure.offset} ({tail.failure.error}). Such events are left out.
         </p>
       )}
       {tail.held && (
         <p class="note" role="status">
-          {count(waitAtMost)} events wait here, and the rest in the log: nothing is lost, it is read once you continue.
+          {plural(waitAtMost, 'event')} wait here, and the rest in the log: nothing is lost, it is read once you continue.
         </p>
       )}
       <div class={at ? 'split' : ''}>
         <Panel>
-          {rows.length === 0 ? (
+          {rows.length === 0 && tail.error ? (
+            <Empty>Nothing is followed: see above.</Empty>
+          ) : rows.length === 0 ? (
             <Empty hint={limited ? undefined : command('publish', 'TRAINING_COMPLETED', ['--payload', '{"config_key": "hex8_2p"}'])}>
               {tail.live ? (limited ? `No event matches so far, of those up to offset ${count(tail.scanned || status.value?.last_offset)}.` : 'No events yet. Publish one:') : 'Connecting …'}
             </Empty>
@@ -278,7 +280,7 @@ export function Live() {
           <Panel
             title={`Event ${at}`}
             extra={
-              <button type="button" class="quiet" onClick={() => setQuery({ at: '' })}>
+              <button type="button" class="quiet" data-closes onClick={() => setQuery({ at: '' })}>
                 Close
               </button>
             }

@@ -1,5 +1,5 @@
 import { findings } from '../findings';
-import { bytes, count, duration, plural, rateText, since } from '../format';
+import { bytes, count, duration, lag, lagText, noun, plural, quorumText, rateText, since } from '../format';
 import { href, latest, samples, status, statusError } from '../state';
 import type { Chapter, Member } from '../types';
 import { Badge, Command, cx, Empty, Failed, Loading, Panel, Screen, Sign, Stat, Table, Time, useLoad } from '../ui';
@@ -22,7 +22,11 @@ export function Overview() {
   const margin = s.quorum.margin;
   const dead = s.dead_letters.count - s.dead_letters.redriven;
   const series = (name: string) => samples.value.series[name] ?? [];
-  const lagging = s.cursors[0];
+  // The list is by name. It has the cursors that are stalled, and those that have passed least.
+  const [first, ...rest] = s.cursors;
+  const lagging = first && rest.reduce((a, b) => (lag(b) > lag(a) ? b : a), first);
+  const holding = first && rest.reduce((a, b) => (b.committed < a.committed ? b : a), first);
+  const held = holding ? s.last_offset - Math.max(holding.committed, s.first_offset - 1) : 0;
   return (
     <Screen title="Overview" about={about} command="ringlog cluster status">
       <div class="overview-top">
@@ -45,7 +49,7 @@ export function Overview() {
               )}
             </span>
             <small>
-              {s.quorum.healthy} of {s.quorum.voters} voters answer, {s.quorum.needed} are needed
+              {quorumText(s.quorum)}
             </small>
           </div>
           <div class="leader" data-test="leader">
@@ -93,14 +97,14 @@ export function Overview() {
         <Stat name="Read here" value={rateText(latest('read'))} unit="events/s" to={href('plots')} note={<Spark values={series('read')} />} />
         <Stat
           name="Largest lag"
-          value={count(latest('lag'))}
-          unit="events"
+          value={lagging ? lagText(lagging) : '–'}
+          unit={lagging && noun(lag(lagging), 'event')}
           to={lagging ? href('cursors', lagging.name) : href('cursors')}
           tone={s.cursors.some((c) => c.stalled || c.backpressure?.since) ? 'warn' : undefined}
-          note={lagging ? <span>{lagging.name}</span> : <span>no cursors</span>}
+          note={<span data-test="lagging">{lagging ? lagging.name : 'no cursors'}</span>}
         />
         <Stat name="Dead letters" value={count(dead)} to={href('letters')} tone={dead ? 'warn' : undefined} note={<span>{count(s.dead_letters.redriven)} being redriven</span>} />
-        <Stat name="Log" value={count(s.last_offset - s.first_offset + 1)} unit="events" to={href('live')} note={<span>{bytes(s.log.log_bytes)} · last offset {count(s.last_offset)}</span>} />
+        <Stat name="Log" value={count(s.last_offset - s.first_offset + 1)} unit={noun(s.last_offset - s.first_offset + 1, 'event')} to={href('cursors')} note={<span>{bytes(s.log.log_bytes)}{held > 0 && ` · ${holding!.name} holds ${count(held)}`}</span>} />
         <Stat name="Cursors and groups" value={count(s.cursors_total)} to={href('cursors')} note={<span>{plural(s.event_subscription_status.clients, 'client')} registered</span>} />
       </div>
 
@@ -120,8 +124,8 @@ export function Overview() {
                   <Badge tone="bad">does not answer{m.unreachable === 'raft' ? ' over raft' : ''}</Badge>
                 ),
             },
-            { name: 'Heard', right: true, cell: (m) => (m.id === s.node_id ? 'this node' : m.last_contact_ms === undefined || m.last_contact_ms < 0 ? 'never' : `${duration(m.last_contact_ms / 1000)} ago`) },
-            { name: 'Lacks', right: true, cell: (m) => (m.trailing_entries ? `${count(m.trailing_entries)} entries` : '–') },
+            { name: 'Last contact', right: true, cell: (m) => (m.id === s.node_id ? 'this node' : m.last_contact_ms === undefined || m.last_contact_ms < 0 ? 'never' : `${duration(m.last_contact_ms / 1000)} ago`) },
+            { name: 'Lag', right: true, cell: (m) => (m.trailing_entries ? plural(m.trailing_entries, 'entry', 'entries') : '–') },
             { name: 'Disk free', right: true, cell: (m) => (m.disk ? <span class={cx(m.disk.full && 'bad-text')}>{m.disk.full && <Sign tone="bad" />} {bytes(m.disk.free_bytes)}</span> : '–') },
             { name: 'Version', cell: (m) => m.version ?? '–' },
             { name: 'HTTP', cell: (m) => <a href={m.http.replace(/\/$/, '') + '/ui/'}>{m.http.replace(/^https?:\/\//, '')}</a> },

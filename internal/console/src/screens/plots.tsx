@@ -10,7 +10,7 @@ export function Plots() {
   const settings = useLoad<{ settings: Setting[] }>('/v1/settings');
   const s = status.value;
   return (
-    <Screen title="Plots" about={`What ${s?.node_id ?? 'this node'} does, since this page was opened, for half an hour. Grafana has longer times.`} command="ringlog status">
+    <Screen title="Plots" about={`What ${s?.node_id ?? 'this node'} does, since this page was opened, for half an hour; what this page asks for itself is left out. Use Grafana for longer periods.`} command="ringlog status">
       <div class="columns">
         <Panel title="Throughput">
           <Plot
@@ -30,26 +30,29 @@ export function Plots() {
         </Panel>
         <Panel title="Requests here">
           <Plot
-            label="Requests in a second, and open streams"
+            label="Requests in a second"
+            unit="/s"
+            at={at}
+            format={rateText}
+            lines={[{ name: 'requests', values: of('requests') }]}
+          />
+        </Panel>
+        <Panel title="Streams and queue">
+          <Plot
+            label="Open streams here, and requests queued at the leader"
             at={at}
             format={rateText}
             lines={[
-              { name: 'requests/s', values: of('requests') },
-              { name: 'streams', values: of('streams'), dash: [6, 4] },
+              { name: 'streams here', values: of('streams'), dash: [6, 4] },
               { name: 'queued at the leader', values: of('queue'), dash: [2, 3] },
             ]}
           />
         </Panel>
         <Panel title="Largest lag">
-          <Plot
-            label="Largest lag of a cursor"
-            at={at}
-            format={rateText}
-            lines={[
-              { name: 'events', values: of('lag') },
-              { name: 'dead letters', values: of('letters'), dash: [2, 3] },
-            ]}
-          />
+          <Plot label="Largest lag of a cursor" unit="events" at={at} format={rateText} lines={[{ name: 'lag', values: of('lag') }]} />
+        </Panel>
+        <Panel title="Dead letters">
+          <Plot label="Dead letters that wait" unit="letters" at={at} format={rateText} lines={[{ name: 'waiting', values: of('letters') }]} />
         </Panel>
         <Panel title="Oldest unread event">
           <Plot label="Age of the oldest event that a cursor has not read" at={at} format={duration} lines={[{ name: 'age', values: of('lag_seconds') }]} />

@@ -34,26 +34,10 @@ function FindRun() {
   const overdue = status.value?.overdue_chains.list ?? [];
   return (
     <Screen title="Run" about="The events of a correlation id, compared with the documented flows." command={command('chain', id || 'RUN')}>
-      <Panel>
-        <form
-          class="inline"
-          onSubmit={(e) => {
-            e.preventDefault();
-            if (id.trim()) location.hash = href('run', id.trim());
-          }}
-        >
-          <label class="field">
-            <span>Correlation id, or fields such as config_key=hex8_2p</span>
-            <input name="run" value={id} onInput={(e) => setId(e.currentTarget.value)} size={36} spellcheck={false} />
-          </label>
-          <button type="submit" class="primary">
-            Show
-          </button>
-        </form>
-      </Panel>
+      <Ask id={id} type={setId} />
       <Panel title="Overdue runs">
         {overdue.length === 0 ? (
-          <Empty hint="ringlog chain RUN">No run waits for longer than its deadline. Enter one above, or follow the link of an event's run.</Empty>
+          <Empty hint="ringlog chain RUN">No run is overdue. Enter one above, or follow the link of an event's run.</Empty>
         ) : (
           <Table
             label="Overdue runs"
@@ -73,7 +57,31 @@ function FindRun() {
   );
 }
 
+// Ask is the field for a run.
+function Ask({ id, type }: { id: string; type: (id: string) => void }) {
+  return (
+    <Panel>
+      <form
+        class="inline"
+        onSubmit={(e) => {
+          e.preventDefault();
+          if (id.trim()) location.hash = href('run', id.trim());
+        }}
+      >
+        <label class="field">
+          <span>Correlation id, or fields such as config_key=hex8_2p</span>
+          <input name="run" value={id} onInput={(e) => type(e.currentTarget.value)} size={36} spellcheck={false} />
+        </label>
+        <button type="submit" class="primary">
+          Show
+        </button>
+      </form>
+    </Panel>
+  );
+}
+
 function OneRun({ id }: { id: string }) {
+  const [asked, ask] = useState(id);
   const flow = route.value.query.get('flow') ?? '';
   const chain = useLoad<Chain>(path(`/v1/chain/${encodeURIComponent(id)}`, { flow }), 4000);
   return (
@@ -95,6 +103,7 @@ function OneRun({ id }: { id: string }) {
         ) : undefined
       }
     >
+      {chain.error && !chain.data && <Ask id={asked} type={ask} />}
       <View of={chain}>
         {(c) => (
           <>

@@ -1,9 +1,12 @@
 import { useState } from 'preact/hooks';
 import { call } from '../api';
-import { command, count } from '../format';
+import { bytes, command, count, plural } from '../format';
 import { route } from '../state';
 import type { Setting } from '../types';
 import { Act, Badge, Choice, Empty, Panel, post, Rows, Screen, Search, useAct, useLoad, View } from '../ui';
+
+// sized adds to a number of bytes what people read.
+const sized = (key: string, value: string) => (/bytes$/.test(key) && Number(value) >= 1024 ? `${value} (${bytes(Number(value))})` : value);
 
 export function Settings() {
   const settings = useLoad<{ settings: Setting[] }>('/v1/settings', 10000);
@@ -13,7 +16,7 @@ export function Settings() {
   return (
     <Screen
       title="Settings"
-      about="What holds for the whole cluster. A change is in the log, and in force on all nodes once it is applied."
+      about="Settings of the whole cluster. A change is in the log, and in force on all nodes once it is applied."
       command="ringlog settings ls"
       actions={
         <button type="button" onClick={() => open((close) => <Compact close={close} />)}>
@@ -37,9 +40,9 @@ export function Settings() {
         {(s) => {
           const rows = s.settings.filter((x) => (!text || (x.key + ' ' + x.doc).toLowerCase().includes(text)) && (!q.get('changed') || x.value !== x.default));
           return (
-            <Panel title={`${count(rows.length)} settings`}>
+            <Panel title={plural(rows.length, 'setting')}>
               {rows.length === 0 ? (
-                <Empty>None matches.</Empty>
+                <Empty>No matches.</Empty>
               ) : (
                 <Rows<Setting>
                   label="Settings"
@@ -49,11 +52,11 @@ export function Settings() {
                   tall
                   columns={[
                     { name: 'Setting', width: 'minmax(13rem,.9fr)', by: (x) => x.key, cell: (x) => <code>{x.key}</code> },
-                    { name: 'Value', width: 'minmax(7rem,.6fr)', by: (x) => x.value, cell: (x) => <strong>{x.value || '–'}</strong> },
-                    { name: 'Default', width: 'minmax(7rem,.6fr)', cell: (x) => (x.value === x.default ? 'as it is' : <Badge tone="idle">{x.default || '–'}</Badge>) },
+                    { name: 'Value', width: 'minmax(11rem,.7fr)', by: (x) => x.value, cell: (x) => <strong>{sized(x.key, x.value) || '–'}</strong> },
+                    { name: 'Default', width: 'minmax(7rem,.6fr)', cell: (x) => (x.value === x.default ? 'default' : <Badge tone="idle">{sized(x.key, x.default) || '–'}</Badge>) },
                     { name: 'What it is', width: 'minmax(0,2.2fr)', cell: (x) => <span title={x.doc}>{x.doc}</span> },
                     {
-                      name: 'Act',
+                      name: 'Actions',
                       width: '5.5rem',
                       cell: (x) => (
                         <button type="button" class="quiet" aria-label={`Change ${x.key}`} onClick={() => open((close) => <Change s={x} close={close} done={settings.again} />)}>
@@ -86,14 +89,14 @@ function Change({ s, close, done }: { s: Setting; close: () => void; done: () =>
         const now = await call<Setting>('PUT', `/v1/settings/${encodeURIComponent(s.key)}`, { value });
         return (
           <>
-            {s.key} is {now.value || 'empty'} now; it was {s.value || 'empty'}.
+            {s.key} is {sized(s.key, now.value) || 'empty'} now; it was {sized(s.key, s.value) || 'empty'}.
           </>
         );
       }}
     >
       <p>{s.doc}</p>
       <label class="field">
-        <span>Value; nothing is the default, {s.default || 'empty'}</span>
+        <span>Value; leave empty for the default{s.default && `, ${sized(s.key, s.default)}`}</span>
         <input name="value" value={value} onInput={(e) => setValue(e.currentTarget.value)} autofocus spellcheck={false} autocomplete="off" />
       </label>
     </Act>
@@ -116,7 +119,7 @@ function Compact({ close }: { close: () => void }) {
   return (
     <Act
       title="Trim the log"
-      label={dry ? `Remove ${count(dry.removed)} events` : 'Try first'}
+      label={dry ? `Remove ${plural(dry.removed, 'event')}` : 'Dry run'}
       danger={!!dry}
       typed={dry ? 'trim' : undefined}
       ready={!dry || dry.removed > 0}
@@ -128,11 +131,11 @@ function Compact({ close }: { close: () => void }) {
           setDry(r);
           return undefined;
         }
-        return `${count(r.removed)} events are removed; the log begins at offset ${count(r.first)}.`;
+        return `${plural(r.removed, 'event is', 'events are')} removed; the log begins at offset ${count(r.first)}.`;
       }}
     >
       <label class="field">
-        <span>Events older than, such as 7d; nothing: what retention allows</span>
+        <span>Older than, such as 7d; leave empty for what retention allows</span>
         <input
           name="older"
           value={age}
@@ -151,11 +154,11 @@ function Compact({ close }: { close: () => void }) {
             setDry(undefined);
           }}
         />{' '}
-        also what cursors have not read: they get a gap
+        also events that cursors have not read, which get a gap
       </label>
       {dry && (
         <div class="result" role="status" data-test="dry-run">
-          Dry run: {count(dry.removed)} events would go, and the log begin at {count(dry.first)}.{dry.held_by && ` ${dry.held_by} holds back what is later.`}
+          Dry run: {plural(dry.removed, 'event')} would go, and the log would begin at {count(dry.first)}.{dry.held_by && ` ${dry.held_by} holds the events after it.`}
           {!!dry.passed?.length && ` These get a gap: ${dry.passed.join(', ')}.`}
         </div>
       )}

@@ -1,4 +1,5 @@
-import { both, count, duration, since, stamp } from '../format';
+import { useState } from 'preact/hooks';
+import { both, count, duration, plural, since, stamp } from '../format';
 import { clock, href, route, setQuery, skew, status } from '../state';
 import type { Chapter, Outage, PastOutage } from '../types';
 import { Badge, Choice, Command, cx, Empty, Facts, Panel, Screen, Sign, Table, Time, Tree, useLoad, View, type Tone } from '../ui';
@@ -58,7 +59,7 @@ const says: Record<string, (c: Chapter) => string> = {
   LEADER_LOST: (c) => `${c.subject} led for ${duration(Number(c.payload['led_ms'] ?? 0) / 1000)} (${c.payload['cause']})`,
   LEADER_HEARTBEAT_MISSING: (c) => `${c.payload['seen_by']} heard nothing from ${c.subject} for ${duration(Number(c.payload['missing_ms'] ?? 0) / 1000)}`,
   QUORUM_LOST: (c) => `no quorum: ${((c.payload['down'] as string[]) ?? []).join(', ') || c.payload['cause']} not reachable`,
-  QUORUM_RESTORED: (c) => (c.payload['after'] === 'at_risk' ? `a voter may fail again${c.gap_seconds ? `, after ${duration(c.gap_seconds)}` : ''}` : `quorum again, after ${duration(c.gap_seconds)}; ${count(Number(c.payload['refused'] ?? 0))} writes were refused`),
+  QUORUM_RESTORED: (c) => (c.payload['after'] === 'at_risk' ? `a voter may fail again${c.gap_seconds ? `, after ${duration(c.gap_seconds)}` : ''}` : `quorum again, after ${duration(c.gap_seconds)}; ${plural(Number(c.payload['refused'] ?? 0), 'write was', 'writes were')} refused`),
   QUORUM_RECOVERY_STARTED: () => 'a majority was in reach again',
   QUORUM_AT_RISK: (c) => `no voter to spare${c.subject ? `: ${c.subject}` : ''}`,
   VOTER_OFFLINE: (c) => `${c.subject} does not answer${c.payload['reason'] === 'raft' ? ' over raft' : ''}`,
@@ -85,13 +86,25 @@ export function Story() {
   if (route.value.part) return <Opened offset={Number(route.value.part)} story={story.data} />;
   const own = useLoad<{ node_id: string; outage?: Outage | null; outages: PastOutage[]; records: { seq: number; settled: boolean; time: string; type: string; payload: Record<string, unknown> }[] }>('/v1/cluster/outage', 3000);
   const q = route.value.query;
+  const [typed, type] = useState(q.get('at') ?? undefined);
+  const [opened] = useState(Date.now() + skew.value);
   return (
     <Screen title="The cluster's story" about="Who led when, and when a voter could fail without an interruption." command="ringlog cluster history">
       <form class="filters" onSubmit={(e) => e.preventDefault()} role="search" aria-label="Time">
         <Choice name="span" label="Shown" values={spans.map(([v, text]) => [v, text])} />
         <label class="field">
           <span>Who led at ({clock.value})</span>
-          <input type="datetime-local" step="1" name="at" value={q.get('at') ?? ''} onInput={(e) => setQuery({ at: e.currentTarget.value })} />
+          <input
+            name="at"
+            class="time"
+            value={typed ?? stamp(new Date(opened), clock.value, true)}
+            onInput={(e) => {
+              type(e.currentTarget.value);
+              setQuery({ at: e.currentTarget.value.trim() });
+            }}
+            spellcheck={false}
+            autocomplete="off"
+          />
         </label>
       </form>
       <View of={own}>
@@ -103,7 +116,7 @@ export function Story() {
                   ['cause', o.outage.cause === 'unreachable' ? 'it does not reach a majority' : 'there is no leader'],
                   ['last leader', o.outage.last_leader || 'none'],
                   ['writes refused here', count(o.outage.refused)],
-                  ...(o.outage.peers ?? []).map((p): [string, preact.ComponentChild] => [p.id, <Badge tone={p.reachable ? 'ok' : 'bad'}>{p.reachable ? 'in reach' : `not in reach, heard ${p.last_contact_ms !== undefined && p.last_contact_ms >= 0 ? duration(p.last_contact_ms / 1000) + ' ago' : 'never'}`}</Badge>]),
+                  ...(o.outage.peers ?? []).map((p): [string, preact.ComponentChild] => [p.id, <Badge tone={p.reachable ? 'ok' : 'bad'}>{p.reachable ? 'in reach' : `not in reach, last contact ${p.last_contact_ms !== undefined && p.last_contact_ms >= 0 ? duration(p.last_contact_ms / 1000) + ' ago' : 'never'}`}</Badge>]),
                 ]}
               />
               <p class="note">Each voter sees an outage for itself: this is what {o.node_id} sees. The others, on their own consoles:</p>
@@ -131,15 +144,23 @@ function Chapters({ s, at, span }: { s: StoryAnswer; at: string; span: number })
   const first = Math.min(...s.history.map((c) => ms(c.at)));
   const from = span ? now - span * 1000 : first;
   const led = reigns(s.history, now);
-  const asked = at ? new Date(clock.value === 'UTC' ? at + 'Z' : at).getTime() : undefined;
+  const asked = at ? new Date(at.replace(' ', 'T') + (clock.value === 'UTC' ? 'Z' : '')).getTime() : undefined;
+  const moment = (t: number) => `${stamp(new Date(t), clock.value, true)} ${clock.value === 'UTC' ? 'UTC' : 'local time'}`;
   const then = asked === undefined ? undefined : led.findLast((r) => r.from <= asked && asked < r.to);
   const shown = s.history.filter((c) => ms(c.at) >= from).toSorted((a, b) => ms(b.at) - ms(a.at) || b.offset - a.offset);
   const outages = s.history.filter((c) => c.type === 'QUORUM_LOST').toReversed();
   return (
     <>
-      {asked !== undefined && !Number.isNaN(asked) && (
+      {asked !== undefined && (
         <div class="result" role="status" data-test="led">
-          {asked > now ? 'That is not yet.' : asked < first ? 'The log does not keep that time any more.' : then ? <>{then.leader} led, in term {then.term}.</> : 'Nobody led then.'}
+          {Number.isNaN(asked) ? (
+            'Write a time such as 2026-11-27 18:35:00.'
+          ) : (
+            <>
+              At {moment(asked)}:{' '}
+              {asked > now ? 'That time is in the future.' : asked < first ? 'The log does not keep that time any more.' : then ? `${then.leader} led from ${moment(then.from)} to ${then.to < now ? moment(then.to) : 'now'}, in term ${then.term}.` : 'Nobody led then.'}
+            </>
+          )}
         </div>
       )}
       <Panel title="Quorum and leaders" extra={<span class="quiet-text">{stamp(new Date(from), clock.value, true)} to now, {clock.value}</span>}>

@@ -1,5 +1,5 @@
 import { path } from '../api';
-import { command, count, duration, filterText, since } from '../format';
+import { command, count, duration, filterText, list, noun, plural, since } from '../format';
 import { href, route } from '../state';
 import type { Subscription } from '../types';
 import { Badge, Choice, Empty, Panel, Rows, Screen, Search, Stat, Table, Time, useLoad, View, type Tone } from '../ui';
@@ -18,6 +18,7 @@ interface AuditedType {
   category?: string;
   emitters: Wire[];
   subscribers: Wire[];
+  reserved?: boolean;
   critical?: boolean;
   alias_of?: string;
   likely?: string[];
@@ -49,6 +50,16 @@ const classes: Record<string, { tone: Tone; word: string }> = {
   unknown: { tone: 'warn', word: 'not in the catalogue' },
 };
 
+// classOf says how a type is wired. Readers of everything do not count for the audit, but they do hear it.
+const classOf = (t: { class: string }, a: Audit) => (t.class === 'orphan' && a.catch_all.length ? { tone: 'idle' as Tone, word: 'catch-all readers only' } : (classes[t.class] ?? { tone: 'idle' as Tone, word: t.class }));
+
+// first orders the graph: what a subscription names and nobody emits, then what nobody listens to, then the rest. A pattern
+// listens to types of which one expects no events.
+const first = (t: AuditedType) => (t.emitters.length === 0 && t.subscribers.some((w) => !w.pattern) ? 0 : t.class === 'orphan' && !t.reserved ? 1 : 2);
+
+// How many types the graph has.
+const drawnAtMost = 20;
+
 const events = (wires: Wire[]) => wires.reduce((sum, w) => sum + (w.events ?? 0), 0);
 const names = (wires: Wire[]) => [...new Set(wires.map((w) => w.component))];
 
@@ -67,11 +78,20 @@ export function Wiring() {
           label="Show"
           values={[
             ['', 'all types'],
-            ['orphan', 'orphans: nobody listens'],
+            ['orphan', 'orphans: nobody listens by name'],
             ['dead', 'dead: nobody emits'],
             ['connected', 'connected'],
             ['unknown', 'not in the catalogue'],
             ['unwired', 'neither'],
+            ['alias', 'aliases'],
+          ]}
+        />
+        <Choice
+          name="own"
+          label="ringlog's own orphans"
+          values={[
+            ['', 'left out'],
+            ['true', 'shown'],
           ]}
         />
         <Choice
@@ -87,26 +107,32 @@ export function Wiring() {
         {(a) => {
           const text = (q.get('name') ?? '').toLowerCase();
           const cls = q.get('class') ?? '';
-          const rows = a.types.filter(
+          // That nobody listens to what the cluster says of itself is no fault. Who looks for it by name finds it.
+          const types = a.types.filter((t) => q.get('own') || text || !t.reserved || t.class !== 'orphan');
+          const rows = types.filter(
             (t) =>
               (!cls || t.class === cls) &&
               (!text || t.name.toLowerCase().includes(text) || [...t.emitters, ...t.subscribers].some((w) => w.component.toLowerCase().includes(text))),
           );
           const chosen = a.types.find((t) => t.name === focus);
-          const drawn = chosen ? [chosen] : rows.filter((t) => t.emitters.length + t.subscribers.length > 0).toSorted((x, y) => events(y.emitters) - events(x.emitters)).slice(0, 14);
+          const drawn = chosen ? [chosen] : rows.filter((t) => t.emitters.length + t.subscribers.length > 0).toSorted((x, y) => first(x) - first(y) || events(y.emitters) - events(x.emitters)).slice(0, drawnAtMost);
+          const total = (c: string) => types.filter((t) => t.class === c).length;
           return (
             <>
               <div class="stats">
-                {Object.entries(classes)
-                  .filter(([c]) => a.totals[c])
-                  .map(([c, { tone, word }]) => (
-                    <Stat key={c} name={word} value={count(a.totals[c])} tone={tone === 'warn' ? 'warn' : undefined} to={href('wiring', '', { class: c, live: live === 'true' ? '' : live })} />
-                  ))}
+                {Object.keys(classes)
+                  .filter(total)
+                  .map((c) => {
+                    const { tone, word } = classOf({ class: c }, a);
+                    return <Stat key={c} name={word} value={count(total(c))} tone={tone === 'warn' ? 'warn' : undefined} to={href('wiring', '', { class: c, live: live === 'true' ? '' : live, own: q.get('own') ?? '' })} />;
+                  })}
               </div>
-              <Panel title={chosen ? chosen.name : `Graph: the ${drawn.length} busiest`} extra={chosen ? <a href={href('wiring', '', { live: live === 'true' ? '' : live })}>all types</a> : <span class="quiet-text">of {count(a.scope.events)} events and {count(a.scope.subscriptions)} subscriptions</span>}>
+              <Panel title={chosen ? chosen.name : 'Graph: what nobody emits, what nobody listens to, then the busiest'} extra={chosen ? <a href={href('wiring', '', { live: live === 'true' ? '' : live })}>all types</a> : <span class="quiet-text">{count(drawn.length)} of {plural(rows.length, 'type')}, from {plural(a.scope.events, 'event')} and {plural(a.scope.subscriptions, 'subscription')}</span>}>
                 <Graph types={drawn} />
+                {a.catch_all.length > 0 && <p class="note">{list(a.catch_all)} {noun(a.catch_all.length, 'listens', 'listen')} to everything, and {noun(a.catch_all.length, 'is', 'are')} not drawn.</p>}
               </Panel>
-              <Panel title={`${count(rows.length)} types`}>
+              <Panel title={plural(rows.length, 'type')}>
+                {rows.length === 0 && <Empty>No matches.</Empty>}
                 <Rows<AuditedType>
                   label="Types"
                   version={route.value}
@@ -116,10 +142,10 @@ export function Wiring() {
                   open={(t) => (location.hash = href('wiring', t.name, Object.fromEntries(q)))}
                   columns={[
                     { name: 'Type', width: 'minmax(14rem,1.2fr)', by: (t) => t.name, cell: (t) => <a href={href('wiring', t.name, Object.fromEntries(q))}>{t.name}</a> },
-                    { name: 'Wired', width: '14.5rem', by: (t) => t.class, cell: (t) => <Badge tone={classes[t.class]?.tone ?? 'idle'}>{classes[t.class]?.word ?? t.class}</Badge> },
+                    { name: 'Wired', width: '14.5rem', by: (t) => t.class, cell: (t) => <Badge tone={classOf(t, a).tone}>{classOf(t, a).word}</Badge> },
                     { name: 'Events', right: true, width: '5rem', by: (t) => events(t.emitters), cell: (t) => count(events(t.emitters)) },
                     { name: 'Emitted by', width: 'minmax(8rem,1fr)', cell: (t) => names(t.emitters).join(', ') || '–' },
-                    { name: 'Listened to by', width: 'minmax(8rem,1fr)', cell: (t) => names(t.subscribers).join(', ') || '–' },
+                    { name: 'Listened to by', width: 'minmax(8rem,1fr)', cell: (t) => list([...names(t.subscribers), ...a.catch_all]) || '–' },
                   ]}
                 />
               </Panel>
@@ -183,7 +209,7 @@ function Graph({ types }: { types: AuditedType[] }) {
   const width = (n: number | undefined) => 1 + 4 * Math.sqrt((n ?? 0) / top);
   return (
     <div class="table" tabIndex={0} role="region" aria-label="Graph of the wiring">
-      <svg class="graph" viewBox={`0 0 1000 ${height + 8}`} role="group" aria-label={`Who emits ${types.length} types, and who listens; the table below has the same`}>
+      <svg class="graph" viewBox={`0 0 1000 ${height + 8}`} role="group" aria-label={`Who emits ${plural(types.length, 'type')}, and who listens; the table below has the same`}>
         <text x="0" y="14" class="axis">Emit</text>
         <text x="500" y="14" class="axis" text-anchor="middle">Type, events in the log</text>
         <text x="1000" y="14" class="axis" text-anchor="end">Listen</text>

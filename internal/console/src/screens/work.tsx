@@ -1,6 +1,6 @@
 import { useEffect, useState } from 'preact/hooks';
 import { asDetail, call, lines, path, type ErrorDetail } from '../api';
-import { bytes, command, count, duration, since } from '../format';
+import { bytes, command, count, duration, noun, plural, since } from '../format';
 import { href, route } from '../state';
 import { Act, Badge, Choice, Command, cx, Empty, Facts, Failed, Link, Loading, Panel, Rows, Screen, Search, Table, Time, Tree, useAct, useLoad, View, type Tone } from '../ui';
 
@@ -12,12 +12,12 @@ const tabs = [
   ['scheduled', 'Scheduled'],
 ] as const;
 
-// Work has what daemons coordinate themselves by.
+// Work has the leases and shares by which daemons coordinate.
 export function Work() {
   const [tab = 'roles', ...rest] = route.value.part.split('/');
   const shown = tab || 'roles';
   return (
-    <Screen title="Roles and work" about="What daemons coordinate themselves by.">
+    <Screen title="Roles and work" about="Leases and shares by which daemons coordinate.">
       <nav class="tabs" aria-label="Kinds">
         {tabs.map(([t, title]) => (
           <a key={t} href={href('work', t)} aria-current={t === shown ? 'page' : undefined}>
@@ -25,10 +25,13 @@ export function Work() {
           </a>
         ))}
       </nav>
-      {shown === 'roles' ? <Roles /> : shown === 'allocations' ? <Allocations /> : shown === 'views' ? <Views name={rest.join('/')} /> : shown === 'transfers' ? <Transfers /> : shown === 'scheduled' ? <Scheduled /> : <Empty>There is no {shown}.</Empty>}
+      {shown === 'roles' ? <Roles /> : shown === 'allocations' ? <Allocations /> : shown === 'views' ? <Views name={rest.join('/')} /> : shown === 'transfers' ? <Transfers /> : shown === 'scheduled' ? <Scheduled /> : <Empty>There is no page “{shown}”.</Empty>}
     </Screen>
   );
 }
+
+// many counts the rows of a page, of which there may be another.
+const many = (n: number, next: string | undefined) => count(n) + (next ? '+' : '');
 
 interface Role {
   role: string;
@@ -47,9 +50,9 @@ function Roles() {
   return (
     <>
       {act}
-      <View of={roles} empty={(r) => r.roles.length === 0 && <Panel><Empty hint="ringlog run --role PROMOTION_LEADER -- promoter">Nobody holds a role. A daemon that must run once has one:</Empty></Panel>}>
+      <View of={roles} empty={(r) => r.roles.length === 0 && <Panel><Empty hint="ringlog run --role PROMOTION_LEADER -- promoter">Nobody holds a role. A role has one holder at a time:</Empty></Panel>}>
         {(r) => (
-          <Panel title={`${count(r.roles.length)}${r.next ? '+' : ''} roles are held`}>
+          <Panel title={`${many(r.roles.length, r.next)} ${noun(r.roles.length, 'role is', 'roles are')} held`}>
             <Table<Role>
               label="Roles"
               rows={r.roles}
@@ -63,7 +66,7 @@ function Roles() {
                 { name: 'Fence', right: true, cell: (x) => <a href={href('event', String(x.fence))}>{x.fence}</a> },
                 { name: 'Waiting', right: true, cell: (x) => count(x.waiting) },
                 {
-                  name: 'Act',
+                  name: 'Actions',
                   cell: (x) => (
                     <button
                       type="button"
@@ -160,7 +163,7 @@ function Allocations() {
                 { name: 'Since', cell: (x) => <Time at={x.since} /> },
                 { name: 'Until', cell: (x) => <Time at={x.expires_at} /> },
                 {
-                  name: 'Act',
+                  name: 'Actions',
                   cell: (x) => (
                     <button
                       type="button"
@@ -217,7 +220,7 @@ function Views({ name }: { name: string }) {
     <>
       <View of={views} empty={(v) => v.views.length === 0 && <Panel><Empty hint="ringlog view define view.json">No views are defined. One folds the log into rows:</Empty></Panel>}>
         {(v) => (
-          <Panel title={`${count(v.views.length)} views`}>
+          <Panel title={plural(v.views.length, 'view')}>
             <Table<ViewInfo>
               label="Views"
               rows={v.views}
@@ -319,7 +322,7 @@ function OneView({ name }: { name: string }) {
         )}
       </View>
       {error && <Failed error={error} />}
-      <Panel title={`${count(shown.length)} rows, as they change`} extra={<Search name="key" label="Key" />}>
+      <Panel title={`${plural(shown.length, 'row')}, as ${noun(shown.length, 'it changes', 'they change')}`} extra={<Search name="key" label="Key" />}>
         {!rows ? (
           <Loading />
         ) : shown.length === 0 ? (
@@ -379,7 +382,7 @@ function Transfers() {
       </form>
       <View of={transfers} empty={(t) => t.transfers.length === 0 && <Panel><Empty hint="ringlog transfers">No transfers: none was requested or completed by an event.</Empty></Panel>}>
         {(t) => (
-          <Panel title={`${count(t.transfers.length)}${t.next ? '+' : ''} transfers`} extra={t.incomplete && <Badge tone="warn">{t.incomplete}</Badge>}>
+          <Panel title={`${many(t.transfers.length, t.next)} ${noun(t.transfers.length, 'transfer')}`} extra={t.incomplete && <Badge tone="warn">{t.incomplete}</Badge>}>
             <Rows<Transfer>
               label="Transfers"
               rows={t.transfers.toReversed()}
@@ -422,7 +425,7 @@ function Scheduled() {
       {act}
       <View of={due} empty={(d) => d.scheduled.length === 0 && <Panel><Empty hint="ringlog publish DATA_SYNC_STARTED --at 2099-01-01T02:00:00Z">Nothing is scheduled.</Empty></Panel>}>
         {(d) => (
-          <Panel title={`${count(d.scheduled.length)}${d.next ? '+' : ''} events`}>
+          <Panel title={`${many(d.scheduled.length, d.next)} ${noun(d.scheduled.length, 'event')}`}>
             <Table<Due>
               label="Scheduled events"
               rows={d.scheduled}
@@ -435,7 +438,7 @@ function Scheduled() {
                 { name: 'Key', cell: (x) => x.key },
                 { name: 'Published as', right: true, cell: (x) => (x.offset ? <a href={href('event', String(x.offset))}>{x.offset}{x.duplicate ? ' (a duplicate)' : ''}</a> : '–') },
                 {
-                  name: 'Act',
+                  name: 'Actions',
                   cell: (x) =>
                     x.state === 'waiting' && (
                       <button

@@ -1,6 +1,6 @@
 // Figures and times as people read them.
 import { clock, skew } from './state';
-import type { Cursor, Filter, Quorum } from './types';
+import type { Cursor, Filter, Quorum, Status } from './types';
 
 const digits = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 
@@ -84,6 +84,10 @@ export function command(...words: (string | number | undefined | [string, string
   }
   return out.join(' ');
 }
+
+// passed is up to where a cursor has nothing open, and held how many events of the log are kept for it.
+export const passed = (c: Cursor) => Math.max(c.committed, c.scanned ?? 0);
+export const held = (c: Cursor, s: Status) => s.last_offset - Math.min(s.last_offset, Math.max(passed(c), s.first_offset - 1));
 
 // quorumText says how many voters answer, and how many have to.
 export const quorumText = (q: Quorum) => `${q.healthy} of ${plural(q.voters, 'voter')} ${noun(q.healthy, 'answers', 'answer')}, ${q.needed} ${noun(q.needed, 'is', 'are')} needed`;

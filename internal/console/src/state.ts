@@ -126,7 +126,7 @@ export async function refresh() {
   asking = true;
   try {
     const s = await get<Status>('/status', AbortSignal.timeout(8000));
-    skew.value = new Date(s.time).getTime() - Date.now();
+    skew.value = new Date(s.clock).getTime() - Date.now();
     status.value = s;
     statusError.value = undefined;
     sample(s, await metrics());

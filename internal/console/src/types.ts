@@ -39,6 +39,7 @@ export interface Cursor {
   name: string;
   filter?: Filter;
   committed: number;
+  scanned?: number; // nothing up to it is open
   generation: number;
   created: string;
   touched: string;
@@ -150,6 +151,7 @@ export interface Status {
   diverged: boolean;
   disk_full: boolean;
   feature_level: number;
+  clock: string; // of the node's machine; time is replicated, and stands still while nothing happens
   time: string;
   version: string;
   uptime_seconds: number;

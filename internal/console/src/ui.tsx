@@ -338,6 +338,8 @@ export function Rows<T>({ label, rows, columns, id, open, selected, tall, keepPl
   const from = Math.max(0, Math.floor(view.top / rowHeight) - 4);
   const to = Math.min(sorted.length, Math.ceil((view.top + view.height) / rowHeight) + 4);
   const grid = columns.map((c) => c.width ?? 'minmax(0,1fr)').join(' ');
+  // What the columns need at least, in rem, with the gaps: a narrower window scrolls.
+  const least = columns.reduce((sum, c) => sum + Number(/[\d.]+(?=rem)/.exec(c.width ?? '')?.[0] ?? 4) + 1.1, 1);
 
   // A key may come before the row that the last one moved to is drawn: it continues from there.
   const going = useRef<number | undefined>(undefined);
@@ -371,7 +373,7 @@ export function Rows<T>({ label, rows, columns, id, open, selected, tall, keepPl
   };
 
   return (
-    <div class={cx('rows', tall && 'tall')} role="grid" aria-label={label} aria-rowcount={sorted.length + 1} ref={box} onKeyDown={keys} tabIndex={0} style={{ '--grid': grid, '--need': `${(sorted.length + 1) * rowHeight + 16}px` } as CSSProperties}>
+    <div class={cx('rows', tall && 'tall')} role="grid" aria-label={label} aria-rowcount={sorted.length + 1} ref={box} onKeyDown={keys} tabIndex={0} style={{ '--grid': grid, '--least': `${Math.max(46, least)}rem`, '--need': `${(sorted.length + 1) * rowHeight + 16}px` } as CSSProperties}>
       <div class="row header" role="row" aria-rowindex={1}>
         {columns.map((c, i) => (
           <span role="columnheader" key={c.name} class={cx(c.right && 'right')} aria-sort={sort?.at === i ? (sort.down ? 'descending' : 'ascending') : c.by ? 'none' : undefined}>

@@ -222,6 +222,16 @@ describe('with something of each kind', () => {
     });
     await call(base, 'DELETE', '/v1/cursors/a-reader');
     await page.close();
+    // Ages are by the clock of the node: the time of the cluster stands still while nothing happens.
+    const idle = await context.newPage();
+    await idle.route('**/status', async (r) => {
+      const answer = await r.fetch();
+      await r.fulfill({ response: answer, json: { ...(await answer.json()), time: '2020-01-01T00:00:00Z' } });
+    });
+    await idle.goto(`${base}/ui/`);
+    await idle.waitForSelector('[data-test=leader]:has-text("since")');
+    assert.doesNotMatch(await idle.innerText('main'), /−/);
+    await idle.close();
   });
 
   test('a type that nobody emits is shown first, by its reader as well, and own events are no orphans', async () => {

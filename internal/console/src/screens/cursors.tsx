@@ -1,6 +1,6 @@
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { asDetail, call, get, path, text, type ErrorDetail } from '../api';
-import { command, count, duration, filterText, lag, lagText, list, noun, plural, rateText, since } from '../format';
+import { command, count, duration, filterText, held, lag, lagText, list, noun, passed, plural, rateText, since } from '../format';
 import { href, route, status } from '../state';
 import type { Cursor, StoredEvent } from '../types';
 import { Act, Badge, Choice, Command, Empty, Facts, Failed, Link, Loading, Panel, post, Rows, Screen, Search, Sign, Stat, Table, Time, useAct, useLoad, View } from '../ui';
@@ -28,9 +28,6 @@ function unfed(audit: Audit | undefined) {
   }
   return { types, alone: new Set([...types.keys()].filter((c) => !fed.has(c))) };
 }
-
-// held is how many events of the log a cursor keeps from being trimmed.
-const held = (c: Cursor) => (status.value ? Math.max(0, status.value.last_offset - Math.max(c.committed, status.value.first_offset - 1)) : 0);
 
 function State({ c, dead }: { c: Cursor; dead?: boolean }) {
   if (c.stalled) return <Badge tone="warn">stalled {duration(since(c.stalled.since))}</Badge>;
@@ -92,8 +89,8 @@ function AllCursors() {
       (!name || c.name.toLowerCase().includes(name) || filterText(c.filter).toLowerCase().includes(name)) &&
       (!only || (only === 'groups' ? !!c.group : only === 'cursors' ? !c.group : only === 'lagging' ? lag(c) > 0 : !!c.stalled || !!c.gap || !!c.backpressure?.since)),
   );
-  // The cursor with the lowest committed offset keeps the log from being trimmed.
-  const holder = cursors?.length ? cursors.reduce((a, b) => (b.committed < a.committed ? b : a)) : undefined;
+  // The cursor that has passed least keeps the log from being trimmed.
+  const holder = cursors?.length ? cursors.reduce((a, b) => (passed(b) < passed(a) ? b : a)) : undefined;
   const s = status.value;
   return (
     <Screen title="Cursors and groups" about="Where each reader is, and what it lags by." command={only === 'lagging' ? 'ringlog cursor lag' : 'ringlog cursor ls'}>
@@ -122,12 +119,12 @@ function AllCursors() {
         <Panel
           title={`${count(rows.length)} of ${count(total)}`}
           extra={
-            holder && s && (
+            holder && s && held(holder, s) > 0 && (
               <span class="quiet-text">
                 <Link to="cursors" part={holder.name}>
                   {holder.name}
                 </Link>{' '}
-                holds {plural(held(holder), 'event')}: what comes after offset {count(holder.committed)} is kept for it
+                holds {plural(held(holder, s), 'event')}: what comes after offset {count(passed(holder))} is kept for it
               </span>
             )
           }
@@ -183,6 +180,7 @@ function OneCursor({ name }: { name: string }) {
     p.events = [...p.events, lag(c)].slice(-900);
     p.seconds = [...p.seconds, lag(c) ? (c.lag_seconds ?? 0) : 0].slice(-900);
   }, [c]);
+  const s = status.value;
   const info = group.data?.group ?? c?.group;
   const audit = useLoad<Audit>(auditPath, 30_000);
   const { types: none, alone } = useMemo(() => unfed(audit.data), [audit.data]);
@@ -226,9 +224,9 @@ function OneCursor({ name }: { name: string }) {
             <div class="stats">
               <Stat name="Lag" value={lagText(c)} unit={noun(lag(c), 'event')} tone={c.stalled || c.backpressure?.since ? 'warn' : undefined} note={<State c={c} dead={dead} />} />
               <Stat name="Oldest waits for" value={lag(c) ? duration(c.lag_seconds) : '–'} />
-              <Stat name="Committed" value={count(c.committed)} note={`of ${count(status.value?.last_offset)}${held(c) ? `, holds ${plural(held(c), 'event')}` : ''}`} />
+              <Stat name="Committed" value={count(c.committed)} note={s && `of ${count(s.last_offset)}${held(c, s) ? `, holds ${plural(held(c, s), 'event')}` : ''}`} />
               {info && <Stat name="Members" value={count(info.members)} note={info.coordinator && `coordinated by ${info.coordinator}`} tone={info.members === 0 && lag(c) > 0 ? 'warn' : undefined} />}
-              {info && <Stat name="Pending" value={count(info.pending)} note="delivered, not acknowledged" />}
+              {info && <Stat name="Pending" value={count(info.pending)} note="not acknowledged" />}
               {info && <Stat name="Redelivering" value={count(info.redelivering)} note="failed or timed out" />}
             </div>
             {group.error && <Failed error={group.error} />}

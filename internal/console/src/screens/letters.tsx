@@ -243,14 +243,14 @@ function AllLetters() {
                       id={(l) => l.id}
                       open={(l) => (location.hash = href('letters', String(l.id)))}
                       columns={[
-                        { name: 'Letter', right: true, width: '4.5rem', by: (l) => l.id, cell: (l) => <a href={href('letters', String(l.id))}>{l.id}</a> },
-                        { name: 'State', width: '9.5rem', cell: (l) => <LetterState l={l} /> },
-                        { name: 'Event', right: true, width: '5rem', by: (l) => l.offset ?? 0, cell: (l) => (l.offset ? <a href={href('event', String(l.offset))}>{l.offset}</a> : '–') },
-                        { name: 'Type', width: 'minmax(9rem,1.4fr)', by: (l) => l.type, cell: (l) => l.type },
-                        { name: 'Cursor', width: 'minmax(5rem,.6fr)', by: (l) => l.cursor ?? '', cell: (l) => l.cursor },
+                        { name: 'Letter', right: true, width: '3.5rem', by: (l) => l.id, cell: (l) => <a href={href('letters', String(l.id))}>{l.id}</a> },
+                        { name: 'State', width: '8.7rem', cell: (l) => <LetterState l={l} /> },
+                        { name: 'Event', right: true, width: '4.5rem', by: (l) => l.offset ?? 0, cell: (l) => (l.offset ? <a href={href('event', String(l.offset))}>{l.offset}</a> : '–') },
+                        { name: 'Type', width: 'minmax(13rem,1.6fr)', by: (l) => l.type, cell: (l) => <span title={l.type}>{l.type}</span> },
+                        { name: 'Cursor', width: 'minmax(5rem,.5fr)', by: (l) => l.cursor ?? '', cell: (l) => l.cursor },
                         { name: 'Attempts', right: true, width: '5rem', by: (l) => l.attempts, cell: (l) => l.attempts },
                         { name: 'Dead since', width: '9.5rem', by: (l) => l.dead_lettered_at, cell: (l) => <Time at={l.dead_lettered_at} /> },
-                        { name: 'Error', width: 'minmax(8rem,3fr)', cell: (l) => <code title={l.error}>{l.error}</code> },
+                        { name: 'Error', width: 'minmax(8rem,1.9fr)', cell: (l) => <code title={l.error}>{l.error}</code> },
                       ]}
                     />
                     {l.next && <p class="note">They are among the first {count(10000)}; narrow them down to see others.</p>}

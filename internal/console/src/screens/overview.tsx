@@ -1,5 +1,5 @@
 import { findings } from '../findings';
-import { bytes, count, duration, lag, lagText, noun, plural, quorumText, rateText, since } from '../format';
+import { bytes, count, duration, held, lag, lagText, noun, passed, plural, quorumText, rateText, since } from '../format';
 import { href, latest, samples, status, statusError } from '../state';
 import type { Chapter, Member } from '../types';
 import { Badge, Command, cx, Empty, Failed, Loading, Panel, Screen, Sign, Stat, Table, Time, useLoad } from '../ui';
@@ -25,8 +25,8 @@ export function Overview() {
   // The list is by name. It has the cursors that are stalled, and those that have passed least.
   const [first, ...rest] = s.cursors;
   const lagging = first && rest.reduce((a, b) => (lag(b) > lag(a) ? b : a), first);
-  const holding = first && rest.reduce((a, b) => (b.committed < a.committed ? b : a), first);
-  const held = holding ? s.last_offset - Math.max(holding.committed, s.first_offset - 1) : 0;
+  const holding = first && rest.reduce((a, b) => (passed(b) < passed(a) ? b : a), first);
+  const kept = holding ? held(holding, s) : 0;
   return (
     <Screen title="Overview" about={about} command="ringlog cluster status">
       <div class="overview-top">
@@ -104,7 +104,7 @@ export function Overview() {
           note={<span data-test="lagging">{lagging ? lagging.name : 'no cursors'}</span>}
         />
         <Stat name="Dead letters" value={count(dead)} to={href('letters')} tone={dead ? 'warn' : undefined} note={<span>{count(s.dead_letters.redriven)} being redriven</span>} />
-        <Stat name="Log" value={count(s.last_offset - s.first_offset + 1)} unit={noun(s.last_offset - s.first_offset + 1, 'event')} to={href('cursors')} note={<span>{bytes(s.log.log_bytes)}{held > 0 && ` · ${holding!.name} holds ${count(held)}`}</span>} />
+        <Stat name="Log" value={count(s.last_offset - s.first_offset + 1)} unit={noun(s.last_offset - s.first_offset + 1, 'event')} to={href('cursors')} note={<span title={bytes(s.log.log_bytes)}>{kept > 0 ? `${count(kept)} held by ${holding!.name}` : bytes(s.log.log_bytes)}</span>} />
         <Stat name="Cursors and groups" value={count(s.cursors_total)} to={href('cursors')} note={<span>{plural(s.event_subscription_status.clients, 'client')} registered</span>} />
       </div>
 

@@ -51,9 +51,9 @@ export function Settings() {
                   open={(x) => open((close) => <Change s={x} close={close} done={settings.again} />)}
                   tall
                   columns={[
-                    { name: 'Setting', width: 'minmax(13rem,.9fr)', by: (x) => x.key, cell: (x) => <code>{x.key}</code> },
-                    { name: 'Value', width: 'minmax(11rem,.7fr)', by: (x) => x.value, cell: (x) => <strong>{sized(x.key, x.value) || '–'}</strong> },
-                    { name: 'Default', width: 'minmax(7rem,.6fr)', cell: (x) => (x.value === x.default ? 'default' : <Badge tone="idle">{sized(x.key, x.default) || '–'}</Badge>) },
+                    { name: 'Setting', width: 'minmax(15rem,.9fr)', by: (x) => x.key, cell: (x) => <code>{x.key}</code> },
+                    { name: 'Value', width: 'minmax(12.5rem,.7fr)', by: (x) => x.value, cell: (x) => <strong>{sized(x.key, x.value) || '–'}</strong> },
+                    { name: 'Default', width: 'minmax(5rem,.5fr)', cell: (x) => (x.value === x.default ? 'default' : <Badge tone="idle">{sized(x.key, x.default) || '–'}</Badge>) },
                     { name: 'What it is', width: 'minmax(0,2.2fr)', cell: (x) => <span title={x.doc}>{x.doc}</span> },
                     {
                       name: 'Actions',

@@ -538,7 +538,7 @@ describe('with something of each kind', () => {
 
     const leader = await cluster.leader();
     await page.click(`button[aria-label="Demote ${leader.id}"]`);
-    assert.match(await page.innerText('dialog [data-test=preview]'), new RegExp(`2 voters remain[^]*0 may fail[^]*${leader.id} leads: another leader has to be elected`));
+    assert.match(await page.innerText(`dialog [data-test=preview]:has-text("${leader.id} leads")`), new RegExp(`2 voters remain[^]*0 may fail[^]*${leader.id} leads: another leader has to be elected`));
     await close(page);
     const other = (await cluster.followers()).find((n) => n.http !== base);
     await page.click(`button[aria-label="Demote ${other.id}"]`);

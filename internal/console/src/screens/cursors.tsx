@@ -29,13 +29,13 @@ function unfed(audit: Audit | undefined) {
   return { types, alone: new Set([...types.keys()].filter((c) => !fed.has(c))) };
 }
 
-function State({ c, dead }: { c: Cursor; dead?: boolean }) {
+function State({ c, dead, idle }: { c: Cursor; dead?: boolean; idle?: boolean }) {
   if (c.stalled) return <Badge tone="warn">stalled {duration(since(c.stalled.since))}</Badge>;
   if (c.backpressure?.since) return <Badge tone="warn">throttled</Badge>;
   if (c.gap) return <Badge tone="warn">has a gap</Badge>;
   if (lag(c) === 0 && dead) return <Badge tone="warn">nothing emits it</Badge>;
   if (lag(c) === 0) return <Badge tone="ok">caught up</Badge>;
-  return <Badge tone="idle">reading</Badge>;
+  return idle ? <Badge tone="warn">no member</Badge> : <Badge tone="idle">reading</Badge>;
 }
 
 // useCursors reads all pages, and again every few seconds. Ten thousand are ten pages.
@@ -79,7 +79,7 @@ export function Cursors() {
 
 function AllCursors() {
   const { cursors, total, error } = useCursors();
-  const audit = useLoad<Audit>(auditPath);
+  const audit = useLoad<Audit>(auditPath, 60_000);
   const dead = useMemo(() => unfed(audit.data).alone, [audit.data]);
   const q = route.value.query;
   const name = (q.get('name') ?? '').toLowerCase();
@@ -87,7 +87,7 @@ function AllCursors() {
   const rows = (cursors ?? []).filter(
     (c) =>
       (!name || c.name.toLowerCase().includes(name) || filterText(c.filter).toLowerCase().includes(name)) &&
-      (!only || (only === 'groups' ? !!c.group : only === 'cursors' ? !c.group : only === 'lagging' ? lag(c) > 0 : !!c.stalled || !!c.gap || !!c.backpressure?.since)),
+      (!only || (only === 'groups' ? !!c.group : only === 'cursors' ? !c.group : only === 'lagging' ? lag(c) > 0 : !!c.stalled || !!c.gap || !!c.backpressure?.since || dead.has(c.name))),
   );
   // The cursor that has passed least keeps the log from being trimmed.
   const holder = cursors?.length ? cursors.reduce((a, b) => (passed(b) < passed(a) ? b : a)) : undefined;
@@ -222,7 +222,7 @@ function OneCursor({ name }: { name: string }) {
               </p>
             )}
             <div class="stats">
-              <Stat name="Lag" value={lagText(c)} unit={noun(lag(c), 'event')} tone={c.stalled || c.backpressure?.since ? 'warn' : undefined} note={<State c={c} dead={dead} />} />
+              <Stat name="Lag" value={lagText(c)} unit={noun(lag(c), 'event')} tone={c.stalled || c.backpressure?.since ? 'warn' : undefined} note={<State c={c} dead={dead} idle={group.data?.group?.members === 0} />} />
               <Stat name="Oldest waits for" value={lag(c) ? duration(c.lag_seconds) : '–'} />
               <Stat name="Committed" value={count(c.committed)} note={s && `of ${count(s.last_offset)}${held(c, s) ? `, holds ${plural(held(c, s), 'event')}` : ''}`} />
               {info && <Stat name="Members" value={count(info.members)} note={info.coordinator && `coordinated by ${info.coordinator}`} tone={info.members === 0 && lag(c) > 0 ? 'warn' : undefined} />}

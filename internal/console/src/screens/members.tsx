@@ -33,7 +33,7 @@ export function Members() {
           <button type="button" onClick={() => open((close) => <Add close={close} done={again} />)}>
             Add a node
           </button>
-          <button type="button" onClick={() => open((close) => <StepDown members={members.data} close={close} done={again} />)}>
+          <button type="button" onClick={() => open((close) => <StepDown close={close} done={again} />)}>
             Transfer leadership
           </button>
         </>
@@ -68,10 +68,10 @@ export function Members() {
                     name: 'Actions',
                     cell: (x) => (
                       <span class="actions">
-                        <button type="button" class="quiet" onClick={() => open((close) => <Vote m={x} of={m} close={close} done={again} />)} aria-label={`${x.voter ? 'Demote' : 'Promote'} ${x.id}`}>
+                        <button type="button" class="quiet" onClick={() => open((close) => <Vote m={x} close={close} done={again} />)} aria-label={`${x.voter ? 'Demote' : 'Promote'} ${x.id}`}>
                           {x.voter ? 'Demote' : 'Promote'}
                         </button>
-                        <button type="button" class="quiet" onClick={() => open((close) => <Remove m={x} of={m} close={close} done={again} />)} aria-label={`Remove ${x.id}`}>
+                        <button type="button" class="quiet" onClick={() => open((close) => <Remove m={x} close={close} done={again} />)} aria-label={`Remove ${x.id}`}>
                           Remove
                         </button>
                       </span>
@@ -98,8 +98,10 @@ const outcome = (text: string, c: Changed) => (
   </>
 );
 
-// Remaining says what the quorum is once a member has no vote.
-function Remaining({ m, of }: { m: Member; of: Membership }) {
+// Remaining says what the quorum is once a member has no vote. A dialog asks for itself: the page may be some seconds old.
+function Remaining({ m }: { m: Member }) {
+  const of = useLoad<Membership>('/v1/members', 2000).data;
+  if (!of) return null;
   const voters = of.quorum.voters - (m.voter ? 1 : 0);
   const healthy = of.quorum.healthy - (m.voter && m.healthy ? 1 : 0);
   const spare = healthy - (Math.floor(voters / 2) + 1);
@@ -111,27 +113,28 @@ function Remaining({ m, of }: { m: Member; of: Membership }) {
   );
 }
 
-function Vote({ m, of, close, done }: { m: Member; of: Membership; close: () => void; done: () => void }) {
+function Vote({ m, close, done }: { m: Member; close: () => void; done: () => void }) {
   const verb = m.voter ? 'demote' : 'promote';
   return (
     <Act title={m.voter ? `Demote ${m.id}` : `Give ${m.id} a vote`} label={m.voter ? 'Demote' : 'Promote'} danger={m.voter} typed={m.voter ? m.id : undefined} close={close} done={done} command={command('cluster', verb, m.id, m.voter ? '--yes' : '')} run={async () => outcome(m.voter ? `${m.id} has no vote now` : `${m.id} votes now`, await post<Changed>(`/v1/members/${encodeURIComponent(m.id)}/${verb}`, {}))}>
       <p>{m.voter ? 'It still gets all events, and has no vote.' : 'It counts for the majority once it has caught up.'}</p>
-      {m.voter && <Remaining m={m} of={of} />}
+      {m.voter && <Remaining m={m} />}
     </Act>
   );
 }
 
-function Remove({ m, of, close, done }: { m: Member; of: Membership; close: () => void; done: () => void }) {
+function Remove({ m, close, done }: { m: Member; close: () => void; done: () => void }) {
   return (
     <Act title={`Remove ${m.id}`} label="Remove" danger typed={m.id} close={close} done={done} command={command('cluster', 'remove', m.id, '--yes')} run={async () => outcome(`${m.id} is removed`, await call<Changed>('DELETE', `/v1/members/${encodeURIComponent(m.id)}`))}>
       <p>A node that was removed does not return by itself: add it again while it runs, or start it with an empty data folder.</p>
-      <Remaining m={m} of={of} />
+      <Remaining m={m} />
     </Act>
   );
 }
 
-function StepDown({ members, close, done }: { members: Membership | undefined; close: () => void; done: () => void }) {
+function StepDown({ close, done }: { close: () => void; done: () => void }) {
   const [to, setTo] = useState('');
+  const members = useLoad<Membership>('/v1/members', 2000).data;
   const others = members?.members.filter((m) => m.voter && m.id !== members.leader_id) ?? [];
   return (
     <Act

@@ -1,5 +1,5 @@
 // What is wrong now, from a status, the worst first, each with its remedy.
-import { bytes, command, duration, lag, plural, quorumText, since } from './format';
+import { bytes, command, duration, lag, lagText, noun, plural, quorumText, since } from './format';
 import { href } from './state';
 import type { Status } from './types';
 import type { Tone } from './ui';
@@ -60,7 +60,7 @@ export function findings(s: Status): Finding[] {
   for (const u of subs.unheard) add('warn', `Nobody listens to “${u.name}” since ${u.client} was lost, ${duration(since(u.since))} ago`, `Start the daemon again${u.host ? ` on ${u.host}` : ''}.`, 'ringlog clients', href('wiring'));
   if (subs.critical_detached > 0) add('warn', `${plural(subs.critical_detached, 'critical subscription is', 'critical subscriptions are')} not attached`, 'Look at the daemons that have them.', 'ringlog clients', href('wiring'));
   for (const c of s.cursors) {
-    if (c.stalled) add('warn', `${c.group ? 'Group' : 'Cursor'} ${c.name} has not moved for ${duration(since(c.stalled.since))}, and lags by ${plural(lag(c), 'event')}`, 'See whether its reader runs; if it is not needed any more, remove it, for it holds the log.', command('cursor', 'info', c.name), href('cursors', c.name));
+    if (c.stalled) add('warn', `${c.group ? 'Group' : 'Cursor'} ${c.name} does not move: it lags by ${lagText(c)} ${noun(lag(c), 'event')}, and by ${duration(c.lag_seconds)}`, 'See whether its reader runs; if it is not needed any more, remove it, since the log keeps events for it.', command('cursor', 'info', c.name), href('cursors', c.name));
     if (c.backpressure?.since) add('warn', `${c.name} lags by more than its limit of ${plural(c.backpressure.activate_at, 'event')}`, 'Start more readers, or have it skip what it need not see.', command('cursor', 'info', c.name), href('cursors', c.name));
     if (c.gap) add('warn', `${c.name} has not read offsets ${c.gap.from} to ${c.gap.to}, which were trimmed (${c.gap.reason})`, 'Those events are gone. Commit past the gap, and have retention keep more.', command('cursor', 'info', c.name), href('cursors', c.name));
   }

@@ -220,7 +220,7 @@ func TestClientsAgreeWithAModel(t *testing.T) {
 		}
 	})
 	for _, kind := range []string{"lost", "back", "unheard", "refused"} {
-		if counts[kind] == 0 {
+		if counts[kind] == 0 && !testing.Short() { // which goes through few
 			t.Errorf("no history has %s", kind)
 		}
 	}

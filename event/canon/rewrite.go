@@ -180,6 +180,10 @@ func (r *Rewriter) object() *Error {
 			return err.Under(PathStep(r.keyOf(m)))
 		}
 		m.end = len(r.out)
+		// Doubled: append grows a long list by a quarter at a time, and allocates five times its size until then.
+		if len(r.open) == cap(r.open) {
+			r.open = slices.Grow(r.open, len(r.open)+8)
+		}
 		r.open = append(r.open, m)
 		return nil
 	})

@@ -73,9 +73,9 @@ var entrances = func() (all []entrance) {
 	})
 }()
 
-// perByte is how many bytes may be allocated for each byte received. The keys of an object need most, because they
-// are sorted.
-const perByte = 16
+// perByte is how many bytes may be allocated for each byte received, those that are free again included. The keys of an
+// object need most, because they are sorted.
+const perByte = 32
 
 // FuzzWhatComesInTakesBoundedMemory checks what is allocated for a body, whichever way it comes. The bound is a
 // fixed multiple of its bytes, or of what they decompress to within the limit of a request, plus the events that a
@@ -186,6 +186,7 @@ func greedySeeds(t testing.TB) []greedySeed {
 		{"PeerService/Join json gzip", zipped(jsonEvents)},
 		{"/v1/dlq/purge", list(`{"ids":[1`, ",1", "]}", many)},
 		{"/v1/dlq/import", list(`{"source":"s","rows":[{}`, ",{}", "]}", many/2)},
+		{"/v1/dlq/import", []byte(keys.String())},
 		{"/v1/catalogue", objects},
 		{"/v1/catalogue/validate", objects},
 		{"/v1/members", objects},

@@ -45,7 +45,8 @@ func Command(sh *shell.Shell, version string) *cli.Command {
 		Description: "A flag takes precedence over its RINGLOG_* variable, and that over the key in --config.\n" +
 			"SIGTERM and Ctrl-C stop the node gracefully: a leader hands over first. A second one stops it at once.",
 		Flags: append([]cli.Flag{
-			&cli.BoolFlag{Name: "print-config", Usage: "check the configuration, print it as a file for --config, and do not start"},
+			&cli.BoolFlag{Name: "print-config",
+				Usage: "check the configuration, print it as a file for --config, and do not start"},
 		}, Flags()...),
 		Action: shell.NoArgs(func(c *cli.Context) error {
 			cfg, err := serveConfigOf(c, sh)

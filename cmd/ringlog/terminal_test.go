@@ -49,20 +49,23 @@ func (t *tmux) await(pattern string) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	deadline := time.After(scriptWithin)
-	plain := ""
-	for !want.MatchString(plain) {
+	plain, joined, screen, again := "", "", "", ""
+	// The three pictures are of one screen if it has not changed meanwhile: a program may print more once it matches.
+	for !want.MatchString(plain) || plain != again {
 		select {
 		case <-tick.C:
 			plain = t.run("capture-pane", "-p")
+			// With -J, lines that the terminal has wrapped are one.
+			joined = t.run("capture-pane", "-p", "-J")
+			screen = t.run("capture-pane", "-p", "-e")
+			again = t.run("capture-pane", "-p")
 		case <-deadline:
 			t.ts.Fatalf("%q did not come:\n%s", pattern, plain)
 		}
 	}
-	// With -J, lines that the terminal has wrapped are one.
-	if joined := t.run("capture-pane", "-p", "-J"); strings.Count(plain, "\n") != strings.Count(joined, "\n") {
+	if strings.Count(plain, "\n") != strings.Count(joined, "\n") {
 		t.ts.Fatalf("the terminal wraps lines:\n%s", plain)
 	}
-	screen := t.run("capture-pane", "-p", "-e")
 	for _, escape := range regexp.MustCompile(`\x1b\[[^a-zA-Z]*[a-zA-Z]`).FindAllString(screen, -1) {
 		if !legible[escape] {
 			t.ts.Fatalf("the screen has %q, which is not legible on each background:\n%s", escape, plain)

@@ -31,8 +31,8 @@ demo:
 optimized:
 	go build -trimpath -pgo=cmd/ringlog/nodes.pgo -o bin/ringlog ./cmd/ringlog
 
-# All that a release has, in dist: archives for Linux and macOS, deb, rpm, the wheel, an SBOM and checksums. From the same
-# commit and the same Go it is the same, byte for byte.
+# All that a release has, in dist: archives for Linux and macOS, deb, rpm, the image for containers, the wheel, an SBOM and
+# checksums. From the same commit and the same Go it is the same, byte for byte.
 VERSION ?= 0.1.0
 release:
 	cmd/ringlog/packaging/release $(VERSION) dist

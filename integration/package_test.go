@@ -50,7 +50,7 @@ func contents(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// A release is the same twice, byte for byte. Its rpm does what its deb does, and its deb is upgraded under load. Installed
+// A release is the same twice, byte for byte. Its image runs three nodes. Its rpm does what its deb does, and its deb is upgraded under load. Installed
 // into a folder of its own the deb has what an operator looks for, is upgraded with the operator's files and the data left
 // as they are, removed, and purged. What it installs runs.
 func TestReleasesAndTheirPackages(t *testing.T) {
@@ -75,12 +75,13 @@ func TestReleasesAndTheirPackages(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"SHA256SUMS", "ringlog-0.1.1-linux-amd64.tar.gz", "ringlog-0.1.1.cdx.json",
-		"ringlog_0.1.1_amd64.deb", "ringlog-0.1.1-1.x86_64.rpm"} {
+		"ringlog-0.1.1-oci.tar", "ringlog_0.1.1_amd64.deb", "ringlog-0.1.1-1.x86_64.rpm"} {
 		if made[name] == "" {
 			t.Errorf("the release lacks %s: %v", name, made)
 		}
 	}
 	runIn(t, newer, nil, "sha256sum", "--quiet", "-c", "SHA256SUMS")
+	t.Run("image", func(t *testing.T) { imageRuns(t, older) })
 	sameScripts(t, filepath.Join(newer, "ringlog_0.1.1_amd64.deb"), filepath.Join(newer, "ringlog-0.1.1-1.x86_64.rpm"))
 	upgradedUnderLoad(t, filepath.Join(older, "ringlog_0.1.0_amd64.deb"), filepath.Join(newer, "ringlog_0.1.1_amd64.deb"))
 

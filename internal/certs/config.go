@@ -169,6 +169,9 @@ type peekedConn struct {
 	first []byte // until it is read; used by the reader alone
 }
 
+// NetConn returns the connection below, as that of tls.Conn does.
+func (c *peekedConn) NetConn() net.Conn { return c.Conn }
+
 // Read implements net.Conn.
 func (c *peekedConn) Read(p []byte) (int, error) {
 	if len(c.first) == 0 {

@@ -5,12 +5,14 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -158,25 +160,53 @@ func TestUnfinishedBodiesKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// One address gets at most half of the connections.
-func TestConnectionsAreBoundedByAddress(t *testing.T) {
+// One address gets at most half of the connections. Beyond that a new one takes the place of the one that has been quiet
+// for longest: of those that have sent no request yet, or else of those that wait for their next. It never takes that of
+// one with a request under way.
+func TestAConnectionTakesThePlaceOfAQuietOne(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(c *Config) { c.MaxConns = 8 })
-	open := 0
-	for range 8 {
-		c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	// The site's own calls are from another address.
+	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}}
+	dial := func() net.Conn {
+		c, err := from.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
 		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
-		fmt.Fprint(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-		if _, err := http.ReadResponse(bufio.NewReader(c), nil); err == nil {
-			open++
+		return c
+	}
+	ask := func(c net.Conn, path string) bool {
+		fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
+		answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+		return err == nil && answer.StatusCode == http.StatusOK
+	}
+	ended := func(c net.Conn) bool {
+		_, err := c.Read(make([]byte, 1))
+		return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+	}
+	idle := dial()
+	if !ask(idle, "/healthz") {
+		t.Fatal("no answer")
+	}
+	silent := []net.Conn{dial(), dial(), dial()}
+	for i := range silent {
+		// The longest silent one makes place, and not the one that has sent a request before it.
+		if follows := dial(); !ask(follows, "/v1/events?follow=true") {
+			t.Fatalf("stream %d: no answer", i)
+		}
+		if !ended(silent[i]) {
+			t.Fatalf("silent connection %d is still open", i)
 		}
 	}
-	if open > 4 || open < 2 {
-		t.Errorf("%d connections of one address", open)
+	// It waits for its next request a moment after the answer to its first.
+	eventually(t, "an idle connection makes place", func() bool { return ask(dial(), "/v1/events?follow=true") })
+	if !ended(idle) {
+		t.Fatal("the idle connection is still open")
+	}
+	if ask(dial(), "/healthz") {
+		t.Error("a fifth connection of one address, beside four with a request under way")
 	}
 }
 

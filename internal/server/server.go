@@ -127,8 +127,10 @@ func (s *Server) Serve(l net.Listener) error {
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
+	limited := limitConns(l, s.cfg.MaxConns)
 	h := &http.Server{
 		Handler:           s.Handler(),
+		ConnState:         limited.stateChanged,
 		Protocols:         &protocols,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ReadHeaderTimeout: readHeaderTimeout,
@@ -139,11 +141,11 @@ func (s *Server) Serve(l net.Listener) error {
 	if !s.lifecycle.add(h) {
 		return errors.Join(fmt.Errorf("serve: %w", service.ErrStopping), l.Close())
 	}
-	limited := limitConns(l, s.cfg.MaxConns)
+	var accepting net.Listener = limited
 	if s.cfg.TLS != nil {
-		limited = newSecureListener(limited, s.cfg.TLS.ServerConfig())
+		accepting = newSecureListener(limited, s.cfg.TLS.ServerConfig())
 	}
-	if err := h.Serve(limited); !errors.Is(err, http.ErrServerClosed) {
+	if err := h.Serve(accepting); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s: %w", l.Addr(), err)
 	}
 	return nil

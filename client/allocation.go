@@ -110,11 +110,21 @@ func (x *Allocation) Context() context.Context { return x.ctx }
 func (x *Allocation) EndedEarly() bool { return x.endedEarly.Load() }
 
 // renew renews the allocation once, or finds that it is lost.
-func (x *Allocation) renew(ctx context.Context) (lost bool, err error) {
-	renewal := api.AllocationRenewal{Leases: []api.AllocationLease{{Allocation: x.id, Fence: x.fence}}}
+func (x *Allocation) renew(ctx context.Context, alone bool) (lost bool, err error) {
+	lease := api.AllocationLease{Allocation: x.id, Fence: x.fence}
+	if alone {
+		return x.c.allocations.renewAlone(ctx, lease)
+	}
+	return x.c.allocations.renew(ctx, lease)
+}
+
+// renewAllocations renews allocations in one request, and returns those that are over.
+func (c *Client) renewAllocations(
+	ctx context.Context, leases []api.AllocationLease,
+) (lost []api.AllocationLease, err error) {
 	var answer api.AllocationRenewed
-	err = x.c.Admin().Do(ctx, http.MethodPut, "/v1/allocations", nil, renewal, &answer)
-	return err == nil && len(answer.Lost) > 0, err
+	err = c.Admin().Do(ctx, http.MethodPut, "/v1/allocations", nil, api.AllocationRenewal{Leases: leases}, &answer)
+	return answer.Lost, err
 }
 
 // Release frees what is allocated. Context is done before.

@@ -27,6 +27,10 @@ type Client struct {
 	// shows events that pass; nil unless the environment asks for it
 	events *eventlog.Log
 
+	// of what this process holds
+	roles       renewals[api.RoleLease]
+	allocations renewals[api.AllocationLease]
+
 	reading context.Context // ends when Close begins
 	stop    context.CancelCauseFunc
 	readers sync.WaitGroup
@@ -54,6 +58,8 @@ func New(cfg Config) (*Client, error) {
 	// Readers end with this context. The sender is ended by Close in its own order, after what
 	// it accepted is sent.
 	c.reading, c.stop = context.WithCancelCause(context.Background())
+	c.roles = renewals[api.RoleLease]{ctx: c.reading, running: &c.readers, send: c.renewRoles}
+	c.allocations = renewals[api.AllocationLease]{ctx: c.reading, running: &c.readers, send: c.renewAllocations}
 	sending := sender.Config{Cluster: c.cluster, Policy: &c.gate, MaxBatchEvents: cfg.MaxBatchEvents,
 		MaxBatchBytes: cfg.MaxBatchBytes, MaxInFlight: cfg.MaxInFlight, MaxBuffered: cfg.MaxBuffered}
 	if events != nil {

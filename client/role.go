@@ -110,11 +110,18 @@ func (r *Role) Fence() uint64 { return r.fence }
 func (r *Role) Context() context.Context { return r.ctx }
 
 // renew renews the lease once, or finds that it is lost.
-func (r *Role) renew(ctx context.Context) (lost bool, err error) {
-	renewal := api.RoleRenewal{Leases: []api.RoleLease{{Role: r.name, Fence: r.fence}}}
+func (r *Role) renew(ctx context.Context, alone bool) (lost bool, err error) {
+	if alone {
+		return r.c.roles.renewAlone(ctx, r.Lease())
+	}
+	return r.c.roles.renew(ctx, r.Lease())
+}
+
+// renewRoles renews leases of roles in one request, and returns those that are over.
+func (c *Client) renewRoles(ctx context.Context, leases []Lease) (lost []Lease, err error) {
 	var answer api.RoleRenewed
-	err = r.c.Admin().Do(ctx, http.MethodPut, "/v1/roles", nil, renewal, &answer)
-	return err == nil && len(answer.Lost) > 0, err
+	err = c.Admin().Do(ctx, http.MethodPut, "/v1/roles", nil, api.RoleRenewal{Leases: leases}, &answer)
+	return answer.Lost, err
 }
 
 // Release gives the role to the next process that waits for it. Context is done before.

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -268,4 +270,64 @@ func (l *locked) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.w.Write(p)
+}
+
+// The leases of a client are renewed together, and each for itself: one that is over is lost alone.
+func TestRenewalsShareRequests(t *testing.T) {
+	t.Parallel()
+	const roles = 100
+	node := openDoor(t, startNode(t).server.Handler())
+	c := dial(t, client.Config{}, node)
+	var all []*client.Role
+	var acquiring []<-chan *client.Role
+	for n := range roles {
+		acquiring = append(acquiring, acquired(t, c, fmt.Sprintf("SHARD_%03d", n), client.RoleOptions{TTL: 2 * time.Second}))
+	}
+	for _, one := range acquiring {
+		all = append(all, <-one)
+	}
+	var requests atomic.Int64
+	node.faults(func(r *http.Request) fault {
+		if r.URL.Path == "/v1/roles" && r.Method == http.MethodPut {
+			requests.Add(1)
+		}
+		return fault{}
+	})
+	// renewed waits until every lease that there is was renewed once more.
+	last := map[string]time.Time{}
+	renewed := func(leases int) {
+		t.Helper()
+		before := maps.Clone(last)
+		until(t, "every lease is renewed", func() bool {
+			again := 0
+			for r, err := range c.Admin().Roles(t.Context()) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if last[r.Role] = r.Renewed; r.Renewed.After(before[r.Role]) {
+					again++
+				}
+			}
+			return again == leases
+		})
+	}
+	renewed(roles) // notes when each was
+	before := requests.Load()
+	for range 3 {
+		renewed(roles)
+	}
+	if sent := requests.Load() - before; sent > 3*roles/4 {
+		t.Errorf("%d requests renew %d leases three times", sent, roles)
+	}
+
+	if _, err := c.Admin().RevokeRole(t.Context(), all[7].Name(), all[7].Fence()); err != nil {
+		t.Fatal(err)
+	}
+	<-all[7].Context().Done()
+	renewed(roles - 1)
+	for n, r := range all {
+		if over := r.Context().Err() != nil; over != (n == 7) {
+			t.Errorf("%s is over: %t", r.Name(), over)
+		}
+	}
 }

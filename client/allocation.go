@@ -110,18 +110,15 @@ func (x *Allocation) Context() context.Context { return x.ctx }
 func (x *Allocation) EndedEarly() bool { return x.endedEarly.Load() }
 
 // renew renews the allocation once, or finds that it is lost.
-func (x *Allocation) renew(ctx context.Context, alone bool) (lost bool, err error) {
-	lease := api.AllocationLease{Allocation: x.id, Fence: x.fence}
-	if alone {
-		return x.c.allocations.renewAlone(ctx, lease)
-	}
-	return x.c.allocations.renew(ctx, lease)
+func (x *Allocation) renew(ctx context.Context) (lost bool, err error) {
+	over, err := x.c.allocations.Do(ctx, api.AllocationLease{Allocation: x.id, Fence: x.fence})
+	return len(over) > 0, err
 }
 
 // renewAllocations renews allocations in one request, and returns those that are over.
 func (c *Client) renewAllocations(
 	ctx context.Context, leases []api.AllocationLease,
-) (lost []api.AllocationLease, err error) {
+) (over []api.AllocationLease, err error) {
 	var answer api.AllocationRenewed
 	err = c.Admin().Do(ctx, http.MethodPut, "/v1/allocations", nil, api.AllocationRenewal{Leases: leases}, &answer)
 	return answer.Lost, err

@@ -13,6 +13,7 @@ import (
 	"github.com/ringrift/ringlog/client/internal/sender"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/eventlog"
+	"github.com/ringrift/ringlog/internal/joint"
 )
 
 // Client talks to one cluster. It is safe for concurrent use.
@@ -27,9 +28,9 @@ type Client struct {
 	// shows events that pass; nil unless the environment asks for it
 	events *eventlog.Log
 
-	// of what this process holds
-	roles       renewals[api.RoleLease]
-	allocations renewals[api.AllocationLease]
+	// how the leases are renewed that this client holds: those that are due within a moment in one request
+	roles       *joint.Calls[api.RoleLease]
+	allocations *joint.Calls[api.AllocationLease]
 
 	reading context.Context // ends when Close begins
 	stop    context.CancelCauseFunc
@@ -58,8 +59,10 @@ func New(cfg Config) (*Client, error) {
 	// Readers end with this context. The sender is ended by Close in its own order, after what
 	// it accepted is sent.
 	c.reading, c.stop = context.WithCancelCause(context.Background())
-	c.roles = renewals[api.RoleLease]{ctx: c.reading, running: &c.readers, send: c.renewRoles}
-	c.allocations = renewals[api.AllocationLease]{ctx: c.reading, running: &c.readers, send: c.renewAllocations}
+	c.roles = &joint.Calls[api.RoleLease]{Context: c.reading, Running: &c.readers, Apart: renewalsApart,
+		Most: mostRenewals, Call: c.renewRoles}
+	c.allocations = &joint.Calls[api.AllocationLease]{Context: c.reading, Running: &c.readers, Apart: renewalsApart,
+		Most: mostRenewals, Call: c.renewAllocations}
 	sending := sender.Config{Cluster: c.cluster, Policy: &c.gate, MaxBatchEvents: cfg.MaxBatchEvents,
 		MaxBatchBytes: cfg.MaxBatchBytes, MaxInFlight: cfg.MaxInFlight, MaxBuffered: cfg.MaxBuffered}
 	if events != nil {

@@ -17,6 +17,8 @@ const (
 	leaseWait       = 20 * time.Second // of one call
 	leaseWaitsApart = time.Second      // at least, from the beginning of one call to the next
 	renewalsPerTTL  = 3                // so that after one that fails the next is in time
+	renewalsApart   = 100 * time.Millisecond
+	mostRenewals    = 1000 // in one request
 	// leaseMargin is the share of a lease that its holder does not use: clocks differ in their rates.
 	leaseMargin = 0.1
 )
@@ -37,10 +39,9 @@ type lease struct {
 	ttl time.Duration // counted by the cluster from each acquisition or renewal
 	// reserve is what is left of the lease when ctx is done because no renewal has succeeded.
 	reserve time.Duration
-	// renew renews it once, with others of this client or with alone in a request that is sent at once.
-	renew func(ctx context.Context, alone bool) (lost bool, err error)
-	lost  error           // the cause of a lease that is over
-	warn  func(err error) // reports that
+	renew   func(ctx context.Context) (lost bool, err error) // once
+	lost    error                                            // the cause of a lease that is over
+	warn    func(err error)                                  // reports that
 
 	// endedEarly is set if the cluster has ended the lease while it could still be used.
 	endedEarly atomic.Bool
@@ -95,7 +96,7 @@ func (l *lease) acquire(
 
 		// The answer may have waited on its way: the lease is known from a renewal on.
 		sent := time.Now()
-		switch lost, err := l.renew(ctx, true); {
+		switch lost, err := l.renew(ctx); {
 		// The claim may have expired while the answer was on its way: it is asked for again.
 		case lost, again(err):
 			continue
@@ -150,7 +151,7 @@ func (l *lease) keep() {
 		began := time.Now()
 		lost, err := false, left.Err()
 		if err == nil {
-			lost, err = l.renew(left, false)
+			lost, err = l.renew(left)
 		}
 		over := left.Err() != nil
 		cancel()

@@ -110,15 +110,13 @@ func (r *Role) Fence() uint64 { return r.fence }
 func (r *Role) Context() context.Context { return r.ctx }
 
 // renew renews the lease once, or finds that it is lost.
-func (r *Role) renew(ctx context.Context, alone bool) (lost bool, err error) {
-	if alone {
-		return r.c.roles.renewAlone(ctx, r.Lease())
-	}
-	return r.c.roles.renew(ctx, r.Lease())
+func (r *Role) renew(ctx context.Context) (lost bool, err error) {
+	over, err := r.c.roles.Do(ctx, r.Lease())
+	return len(over) > 0, err
 }
 
 // renewRoles renews leases of roles in one request, and returns those that are over.
-func (c *Client) renewRoles(ctx context.Context, leases []Lease) (lost []Lease, err error) {
+func (c *Client) renewRoles(ctx context.Context, leases []Lease) (over []Lease, err error) {
 	var answer api.RoleRenewed
 	err = c.Admin().Do(ctx, http.MethodPut, "/v1/roles", nil, api.RoleRenewal{Leases: leases}, &answer)
 	return answer.Lost, err

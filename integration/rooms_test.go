@@ -26,7 +26,7 @@ func rooms() map[string][]string {
 	platform := []string{"internal/platform/asyncapi", "internal/platform/audit", "internal/platform/stages",
 		"internal/platform/transfers"}
 	operations := slices.Concat(groups, platform, folds, []string{"event/where", "internal/access",
-		"internal/group/engine", "raftnode/incident"})
+		"internal/group/engine", "internal/joint", "raftnode/incident"})
 	clients := []string{
 		"event", "internal/eventlog", "internal/frame", "api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect",
 	}
@@ -52,6 +52,7 @@ func rooms() map[string][]string {
 		"internal/eventlog":      {"event"},
 		"internal/fields":        nil,
 		"internal/kv":            nil,
+		"internal/joint":         nil,
 		"internal/certs":         nil,
 		"internal/otlp":          nil,
 		"internal/access":        {"event"},
@@ -82,7 +83,7 @@ func rooms() map[string][]string {
 		"api":                             {"event"},
 		"api/ringlog/v1":                  nil,
 		"api/ringlog/v1/ringlogv1connect": {"api/ringlog/v1"},
-		"client":                          slices.Concat(clients, inClient),
+		"client":                          append(slices.Concat(clients, inClient), "internal/joint"),
 		"client/internal/calls":           calling,
 		"client/internal/sender":          {"api", "api/ringlog/v1", "client/internal/calls", "event", "internal/frame"},
 		"client/internal/prefetch":        {"api/ringlog/v1", "event", "internal/frame"},

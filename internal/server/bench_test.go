@@ -1,24 +1,17 @@
 package server
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
-	"time"
 
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
 
-	"github.com/ringrift/ringlog/api"
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
-	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // trainingPayload looks like the platform's and differs each time.
@@ -101,61 +94,6 @@ func benchJSON(b *testing.B, s *site, batch int) {
 		}
 	})
 	reportEvents(b, batch)
-}
-
-// BenchmarkRenewRoles renews 10 000 leases at the leader of three voters, by how many a request has. With leases
-// of 15 s, each renewed every 5 s, core-% is the share of one core that all three and the callers take together.
-func BenchmarkRenewRoles(b *testing.B) {
-	const roles, callers, every = 10_000, 16, 5 * time.Second
-	sites := newSites(b, 3, nil)
-	leader, _ := leading(b, sites)
-	leader.atLevel(frame.LevelRoles)
-	// share has callers do all numbers below count.
-	share := func(count int, do func(n int)) {
-		var next atomic.Int64
-		var all sync.WaitGroup
-		for range callers {
-			all.Go(func() {
-				for n := int(next.Add(1)) - 1; n < count; n = int(next.Add(1)) - 1 {
-					do(n)
-				}
-			})
-		}
-		all.Wait()
-	}
-	leases := make([]api.RoleLease, roles)
-	share(roles, func(n int) {
-		name := fmt.Sprintf("ROLE_%05d", n)
-		leases[n] = api.RoleLease{Role: name, Fence: leader.claimRole(name, fmt.Sprintf("gpu-%d:4711", n%300), "").Fence}
-	})
-	used := func() time.Duration {
-		var u syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-			b.Fatal(err)
-		}
-		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-	}
-	for _, perRequest := range []int{1, 10, 100, 1000} {
-		b.Run(fmt.Sprintf("leases=%d", perRequest), func(b *testing.B) {
-			var bodies []string
-			for batch := range slices.Chunk(leases, perRequest) {
-				body, err := json.Marshal(api.RoleRenewal{Leases: batch})
-				if err != nil {
-					b.Fatal(err)
-				}
-				bodies = append(bodies, string(body))
-			}
-			before := used()
-			for b.Loop() {
-				share(len(bodies), func(n int) {
-					if a := leader.do("PUT", "/v1/roles", bodies[n]); a.status != 200 || !strings.Contains(a.body, `"lost":[]`) {
-						b.Error(a.body)
-					}
-				})
-			}
-			b.ReportMetric(100*float64(used()-before)/float64(b.N)/float64(every), "core-%")
-		})
-	}
 }
 
 // BenchmarkTail reads a log of a hundred thousand events.

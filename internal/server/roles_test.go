@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -168,5 +169,34 @@ func TestAShorterLimitOfNamesLocksNoHolderOut(t *testing.T) {
 	if e := s.do("PUT", "/v1/roles/"+role, `{"holder":"h","session":"s"}`).err(t); e.Code != api.TooLarge ||
 		e.Field != "role" {
 		t.Errorf("%+v", e)
+	}
+}
+
+// Renewals of many callers share entries of the log, and each learns of its own lease.
+func TestRenewalsShareEntries(t *testing.T) {
+	t.Parallel()
+	const roles = 100
+	s := newSite(t, nil)
+	s.atLevel(frame.LevelRoles)
+	leases := make([]api.RoleLease, roles)
+	for n := range leases {
+		name := fmt.Sprintf("SHARD_%03d", n)
+		leases[n] = api.RoleLease{Role: name, Fence: s.claimRole(name, name, "").Fence}
+	}
+	leases[7].Fence++ // as of a lease that is over
+	before := s.node.Status().AppliedIndex
+	var all sync.WaitGroup
+	for n, l := range leases {
+		all.Go(func() {
+			body := fmt.Sprintf(`{"leases":[{"role":%q,"fence":%d}]}`, l.Role, l.Fence)
+			answer := s.ok("PUT", "/v1/roles", body).body
+			if over := !strings.Contains(answer, `"lost":[]`); over != (n == 7) {
+				t.Errorf("%s: %s", l.Role, answer)
+			}
+		})
+	}
+	all.Wait()
+	if entries := s.node.Status().AppliedIndex - before; entries > roles/4 {
+		t.Errorf("%d renewals are %d entries", roles, entries)
 	}
 }

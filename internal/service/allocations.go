@@ -11,11 +11,15 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/joint"
 )
 
 // Allocations holds the operations on resources, and on the allocations of them. The state machine decides who gets
 // what; this waits for it and shows it.
-type Allocations struct{ *core }
+type Allocations struct {
+	*core
+	renewals *joint.Calls[frame.AllocationLease] // of all callers
+}
 
 // SetResource declares a resource, or changes it.
 func (as *Allocations) SetResource(ctx context.Context, name string, r api.NewResource) (api.Resource, error) {
@@ -196,22 +200,20 @@ func (as *Allocations) Renew(ctx context.Context, leases []api.AllocationLease) 
 		return api.AllocationRenewed{}, api.Refuse(api.InvalidArgument, "leases", fmt.Sprintf("%d leases", n),
 			fmt.Sprintf("send 1 to %d in a call", frame.MaxLeases))
 	}
-	// All in one command: a host renews everything that it has at once.
-	c := frame.AllocationRenew{Leases: make([]frame.AllocationLease, len(leases))}
+	renewed := make([]frame.AllocationLease, len(leases))
 	for i, l := range leases {
 		if err := checkText("allocation", l.Allocation); err != nil {
 			return api.AllocationRenewed{}, Within(fmt.Sprintf("leases[%d]", i), err)
 		}
-		c.Leases[i] = frame.AllocationLease{ID: l.Allocation, Fence: l.Fence}
+		renewed[i] = frame.AllocationLease{ID: l.Allocation, Fence: l.Fence}
 	}
-	result, err := as.Propose(ctx, frame.Request{Command: c})
+	over, err := as.renewals.Do(ctx, renewed...)
 	if err != nil {
 		return api.AllocationRenewed{}, err
 	}
-	// The state machine names those that are over by their place.
-	out := api.AllocationRenewed{Renewed: len(leases) - len(result.LostLeases), Lost: []api.AllocationLease{}}
-	for _, i := range result.LostLeases {
-		out.Lost = append(out.Lost, leases[i])
+	out := api.AllocationRenewed{Renewed: len(leases) - len(over), Lost: []api.AllocationLease{}}
+	for _, l := range over {
+		out.Lost = append(out.Lost, api.AllocationLease{Allocation: l.ID, Fence: l.Fence})
 	}
 	return out, nil
 }

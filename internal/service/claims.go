@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/joint"
 	"github.com/ringrift/ringlog/raftnode"
 )
 
@@ -44,4 +46,27 @@ func (c *core) awaitTurn(
 			return holds || waits, nil
 		}
 	}
+}
+
+const (
+	renewalsApart = 50 * time.Millisecond // the shortest lease is of 2 s
+	renewalWithin = 10 * time.Second      // a cluster that decides nothing for longer has lost most leases
+)
+
+// joinRenewals returns how leases of one kind are renewed: those that callers renew within a moment are one entry of
+// the log, which costs the cluster little more than the entry of one.
+func joinRenewals[L comparable](
+	ctx context.Context, s *Service, command func(leases []L) frame.Command,
+) *joint.Calls[L] {
+	renew := func(ctx context.Context, leases []L) (over []L, err error) {
+		ctx, cancel := context.WithTimeout(ctx, renewalWithin)
+		defer cancel()
+		result, err := s.Propose(ctx, frame.Request{Command: command(leases)})
+		// The state machine names those that are over by their place.
+		for _, i := range result.LostLeases {
+			over = append(over, leases[i])
+		}
+		return over, err
+	}
+	return &joint.Calls[L]{Context: ctx, Running: &s.duties, Apart: renewalsApart, Most: frame.MaxLeases, Call: renew}
 }

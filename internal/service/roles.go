@@ -10,11 +10,15 @@ import (
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/access"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/joint"
 )
 
 // Roles holds the operations on roles: who holds which, and for how long. The state machine decides who holds a role;
 // this waits for it and shows it.
-type Roles struct{ *core }
+type Roles struct {
+	*core
+	renewals *joint.Calls[frame.RoleLease] // of all callers
+}
 
 // renewalsPerTTL is how often a claim that waits within a call is renewed within its TTL.
 const renewalsPerTTL = 3
@@ -103,22 +107,20 @@ func (rs *Roles) Renew(ctx context.Context, leases []api.RoleLease) (api.RoleRen
 		return api.RoleRenewed{}, api.Refuse(api.InvalidArgument, "leases", fmt.Sprintf("%d leases", n),
 			fmt.Sprintf("send 1 to %d in a call", frame.MaxLeases))
 	}
-	// All in one command: a process renews everything that it holds at once.
-	c := frame.RoleRenew{Leases: make([]frame.RoleLease, len(leases))}
+	renewed := make([]frame.RoleLease, len(leases))
 	for i, l := range leases {
 		if err := checkRole(l.Role); err != nil {
 			return api.RoleRenewed{}, Within(fmt.Sprintf("leases[%d]", i), err)
 		}
-		c.Leases[i] = frame.RoleLease(l)
+		renewed[i] = frame.RoleLease(l)
 	}
-	result, err := rs.Propose(ctx, frame.Request{Command: c})
+	over, err := rs.renewals.Do(ctx, renewed...)
 	if err != nil {
 		return api.RoleRenewed{}, err
 	}
-	// The state machine names those that are over by their place.
-	out := api.RoleRenewed{Renewed: len(leases) - len(result.LostLeases), Lost: []api.RoleLease{}}
-	for _, i := range result.LostLeases {
-		out.Lost = append(out.Lost, leases[i])
+	out := api.RoleRenewed{Renewed: len(leases) - len(over), Lost: []api.RoleLease{}}
+	for _, l := range over {
+		out.Lost = append(out.Lost, api.RoleLease(l))
 	}
 	return out, nil
 }

@@ -61,7 +61,8 @@ type Service struct {
 	Reports     *Reports
 	// Groups and Cursors use the engine; Wait waits for it.
 	engine *groups.Engine
-	duties sync.WaitGroup // chains, the cursor scanner, the lag watch, the schedule and the firings of views
+	// chains, the cursor scanner, the lag watch, the schedule, the firings of views, and renewals
+	duties sync.WaitGroup
 }
 
 // core is what the operations of all subjects need: the node, and the ways to propose, check and read.
@@ -77,9 +78,15 @@ type core struct {
 func New(ctx context.Context, node Node, heartbeat time.Duration, logger hclog.Logger) *Service {
 	// The parts that need nothing but the node.
 	c := &core{node: node, logger: logger, heartbeat: heartbeat}
-	s := &Service{core: c, Log: &Log{c}, Clients: &Clients{c}, Roles: &Roles{c}, Schedule: &Schedule{c},
-		Allocations: &Allocations{c}, Settings: &Settings{c}, Views: &Views{c, node.Views()}, Tokens: &Tokens{c},
+	s := &Service{core: c, Log: &Log{c}, Clients: &Clients{c}, Schedule: &Schedule{c}, Settings: &Settings{c},
+		Views: &Views{c, node.Views()}, Tokens: &Tokens{c},
 		Transfers: &Transfers{c, node.Views()}}
+	s.Roles = &Roles{c, joinRenewals(ctx, s, func(leases []frame.RoleLease) frame.Command {
+		return frame.RoleRenew{Leases: leases}
+	})}
+	s.Allocations = &Allocations{c, joinRenewals(ctx, s, func(leases []frame.AllocationLease) frame.Command {
+		return frame.AllocationRenew{Leases: leases}
+	})}
 	// Letters need Cursors, the engine needs Letters, and Cursors show what the engine delivers: so the engine is put
 	// into Cursors afterwards.
 	s.Cursors = &Cursors{core: c}

@@ -124,9 +124,14 @@ func (c *cache) shrink() {
 func (b *cached) decoded() ([]event.Event, error) {
 	b.decodeOnce.Do(func() {
 		b.events, b.decodeErr = b.decode()
-		b.owner.grow(b, int64(b.live)*eventOverhead+int64(frame.RawSize(b.body)))
+		b.owner.grow(b, b.decodedBytes())
 	})
 	return b.events, b.decodeErr
+}
+
+// decodedBytes is about what the events of the block take.
+func (b *cached) decodedBytes() int64 {
+	return int64(b.live)*eventOverhead + int64(frame.RawSize(b.body))
 }
 
 // verified returns the body after its checksum was compared.

@@ -28,15 +28,18 @@ type Chunk struct {
 	Events []event.Event // matching, in order; shared with other readers, must not be changed
 	Next   uint64        // where to resume: after everything that was read
 	Gap    *Gap          // what was skipped because it is trimmed; Events is then empty
+	bytes  int64         // of the blocks that hold Events, about
 }
+
+// maxBytesPerRead bounds the memory of what one Read returns, about.
+const maxBytesPerRead = 32 << 20
 
 // maxBlocksPerRead bounds how many blocks are read while the database cannot be replaced, for a filter that matches
 // nothing, say.
 const maxBlocksPerRead = 256
 
-// Read returns up to about limit matching events from offset from on: it stops at
-// the end of the block that reaches limit, at the tail, or after many blocks
-// without a match. It never waits. A read past the tail finds nothing. Events that
+// Read returns up to limit matching events from offset from on: it stops at limit, after the block with which they take
+// 32 MiB, at the tail, or after many blocks. It never waits. A read past the tail finds nothing. Events that
 // were redriven for one cursor are skipped.
 func (l *Log) Read(from uint64, m *event.Matcher, limit int) (Chunk, error) {
 	return l.ReadFor("", from, m, limit)
@@ -47,8 +50,12 @@ func (l *Log) Read(from uint64, m *event.Matcher, limit int) (Chunk, error) {
 func (l *Log) ReadFor(cursor string, from uint64, m *event.Matcher, limit int) (Chunk, error) {
 	chunk, limit := Chunk{Next: from}, max(limit, 1)
 	gap, err := l.walk(from, func(b *cached) (more bool, err error) {
+		found := len(chunk.Events)
 		err = chunk.addMatching(b, cursor, m, limit)
-		return len(chunk.Events) < limit, err
+		if len(chunk.Events) > found {
+			chunk.bytes += b.decodedBytes()
+		}
+		return len(chunk.Events) < limit && chunk.bytes < maxBytesPerRead, err
 	})
 	if gap != nil {
 		return Chunk{Next: gap.To + 1, Gap: gap}, nil

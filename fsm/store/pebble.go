@@ -36,7 +36,7 @@ func (o *Options) open(path string) (kv.DB, error) {
 		Cache:                       cache,
 		MemTableSize:                memory,
 		MemTableStopWritesThreshold: 3,
-		L0CompactionThreshold:       2,
+		L0CompactionThreshold:       cmp.Or(o.Tables, 2),
 		LBaseMaxBytes:               1 << 40, // one level below: offsets grow, so what is flushed hardly overlaps it
 		WALBytesPerSync:             512 << 10,
 		FormatMajorVersion:          pebble.FormatValueSeparation,

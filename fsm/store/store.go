@@ -55,6 +55,7 @@ type Options struct {
 	ReadOnly bool        // nothing is written, not even a recovery
 	Fatal    func(error) // is called with what must end the node
 	Memory   uint64      // bytes of the cache, and of a table in memory; 0 is 64 MiB
+	Tables   int         // how many tables are written until they are merged; 0 is 2. More cost reads, and save merges
 }
 
 // Current returns the path of the database that CURRENT names, or of a new one where the folder has

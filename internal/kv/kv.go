@@ -36,6 +36,7 @@ type Iterator interface {
 	First() bool
 	Next() bool
 	SeekLT(key []byte) bool
+	SeekGE(key []byte) bool
 	Key() []byte
 	ValueAndErr() ([]byte, error)
 	Error() error

@@ -437,6 +437,21 @@ func (v *View) Keys(rows Rows, after string, limit int) (keys []string, err erro
 	return keys, err
 }
 
+// RowOf implements Fold. It takes every event for one that meets the condition of the view.
+func (v *View) RowOf(e *event.Event) string {
+	if v.key == nil {
+		return rowPrefix + e.Key
+	}
+	f := v.pool.Get().(*folding)
+	defer v.pool.Put(f)
+	f.event.Reset(e)
+	key, err := v.keyOf(f.event, e)
+	if err != nil {
+		return ""
+	}
+	return rowPrefix + key
+}
+
 // KeyOf implements Fold.
 func (v *View) KeyOf(row string) (key string, ok bool) { return strings.CutPrefix(row, rowPrefix) }
 

@@ -30,6 +30,10 @@ type Fold interface {
 	// the rows: an error is a failure of the rows alone. An event that a row has already changes nothing.
 	Apply(rows Rows, e *event.Event) ([]Firing, error)
 
+	// RowOf returns the name of the row that Apply reads first of all for an event, as far as that is known without it:
+	// a host may read the rows of many events ahead. "" is none.
+	RowOf(e *event.Event) string
+
 	// Show returns the row of a key as JSON for people and programs, false if there is none. Equal rows give equal
 	// bytes.
 	Show(rows Rows, key string) (json.RawMessage, bool, error)

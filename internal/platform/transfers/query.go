@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/view"
 )
 
@@ -166,6 +167,9 @@ func (View) Skipped(rows view.Rows) (view.Skipped, error) {
 	}
 	return view.Skipped{Events: c.Unnamed, Last: c.unnamed, Place: "key"}, nil
 }
+
+// RowOf implements view.Fold: an event leads to several rows, by way of others.
+func (View) RowOf(*event.Event) string { return "" }
 
 // KeyOf implements view.Fold.
 func (View) KeyOf(row string) (key string, ok bool) {

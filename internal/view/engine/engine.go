@@ -122,12 +122,16 @@ func Open(o Options) (*Engine, error) {
 	return e, nil
 }
 
-// memory is what the database takes of it for its cache, and for a table, in bytes.
-const memory = 16 << 20
+const (
+	memory = 16 << 20 // bytes that the database takes for its cache, and for a table
+	// tables are merged at once: rows change in no order of their keys, so each merge writes most of them again.
+	tables = 8
+)
 
 // store returns the options of the folder. Fatal is given to the store too: a write that hangs is found there.
 func (e *Engine) store() *store.Options {
-	return &store.Options{Dir: e.opts.Dir, FS: e.opts.FS, Logger: e.opts.Logger, Fatal: e.opts.Fatal, Memory: memory}
+	return &store.Options{Dir: e.opts.Dir, FS: e.opts.FS, Logger: e.opts.Logger, Fatal: e.opts.Fatal, Memory: memory,
+		Tables: tables}
 }
 
 // open opens the folder's database.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,6 +41,8 @@ type tally struct {
 }
 
 func (c *tally) Emits() []event.Type { return []event.Type{"TALLY_REACHED"} }
+
+func (c *tally) RowOf(e *event.Event) string { return e.Key }
 
 func (c *tally) KeyOf(row string) (string, bool) { return row, true }
 
@@ -586,6 +589,38 @@ func BenchmarkPassed(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(w.last()), "ns/event")
 	w.close()
+}
+
+// Rows that are read ahead are those that a fold would read one after the other, also where there is none.
+func TestRowsAreReadAhead(t *testing.T) {
+	w := newBench(t, vfs.NewMem(), Options{})
+	defer func() { w.close() }()
+	w.define("v", `{"types":["A"]}`)
+	var keys []string
+	for n := range 900 {
+		keys = append(keys, fmt.Sprintf("k%03d", n))
+	}
+	w.publish("A", keys[100:]...)
+	w.caughtUp("v")
+	// Memory has no row, so the first chunk reads many, and the second reads ahead.
+	w.close()
+	w.open()
+	w.publish("A", keys[100:400]...)
+	w.caughtUp("v")
+	w.publish("A", slices.Concat(keys[:100], keys[300:])...)
+	w.caughtUp("v")
+	text := fmt.Sprintf("at %d from 1 rows 900:", w.last())
+	for n, key := range keys {
+		count := 2
+		switch {
+		case n < 100:
+			count = 1
+		case n >= 300 && n < 400:
+			count = 3
+		}
+		text += fmt.Sprintf(` %s={"n":%d}`, key, count)
+	}
+	want(t, w.rows("v"), text)
 }
 
 // BenchmarkRebuild folds a log on the disk again, as a node does whose fold is of another version.

@@ -26,7 +26,8 @@ type folded struct {
 	fold    view.Fold // nil if this build cannot compile it
 	matcher event.Matcher
 	version uint64  // of the fold
-	rows    written // only run uses them
+	rows    written // only run uses them, and most
+	most    int     // how many events the next chunk may have
 
 	at       uint64          // the offset up to which all events are folded
 	from     uint64          // the first offset that was folded
@@ -65,7 +66,7 @@ func (f *folded) storeMeta(b kv.Batch) error {
 func (e *Engine) load(d fsm.ViewDefinition) (*folded, error) {
 	f := &folded{generation: d.Generation, def: d, from: d.Since, at: d.Since - 1, version: e.opts.Version,
 		watches: map[*Watch]bool{}}
-	f.rows.generation = d.Generation
+	f.rows.generation, f.most = d.Generation, chunkEvents
 	// A built-in view is compiled already and has a version of its own.
 	var err error
 	if d.Generation >= firstBuiltIn {
@@ -142,7 +143,9 @@ func (e *Engine) restart(db kv.DB, f *folded, from uint64) error {
 
 // Bounds of what is folded at a time.
 const (
-	chunkEvents = 1000 // that match, read at once
+	chunkEvents = 1000   // that match, read at once
+	mostEvents  = 32_000 // where their rows fit into memory
+	manyRows    = 100    // of a chunk that are read from the database; those of the next are read ahead
 	// storeEvery is how many events without a match are passed until that is stored.
 	storeEvery = 10_000
 )
@@ -154,7 +157,7 @@ func (e *Engine) step(f *folded, last uint64) (more bool, err error) {
 	if f.failed != "" || f.at >= last {
 		return false, nil
 	}
-	chunk, err := e.source.Log().Read(f.at+1, &f.matcher, chunkEvents)
+	chunk, err := e.source.Log().Read(f.at+1, &f.matcher, f.most)
 	if err != nil {
 		return false, err
 	}
@@ -222,9 +225,20 @@ func (e *Engine) apply(db kv.DB, f *folded, chunk log.Chunk) (err error) {
 	if len(chunk.Events) == 0 && e.pass(f, at) {
 		return nil
 	}
+	ahead := f.rows.missed >= manyRows
 	// The batch has to be closed whatever happens. A committed one is closed as well.
 	f.rows.begin(db)
 	defer func() { err = errors.Join(err, f.rows.end()) }()
+	// The last chunk had many rows read, so this one has as well.
+	if ahead {
+		keys := make([]string, len(chunk.Events))
+		for i := range chunk.Events {
+			keys[i] = f.fold.RowOf(&chunk.Events[i])
+		}
+		if err := f.rows.readAhead(db, keys); err != nil {
+			return err
+		}
+	}
 	// Between the end of the last chunk and the first event nothing changes.
 	f.rows.offset = f.at
 	firings := 0
@@ -258,6 +272,9 @@ func (e *Engine) apply(db kv.DB, f *folded, chunk log.Chunk) (err error) {
 			}
 		}
 		firings += len(fired)
+	}
+	if len(chunk.Events) >= f.most {
+		f.most = f.rows.fit(len(chunk.Events))
 	}
 	if err := f.rows.flush(); err != nil {
 		return err

@@ -137,18 +137,23 @@ func (s *tlsCluster) certify(p *process, ca *certs.CA) {
 	s.write(p.id+"-key.pem", pair.Key)
 }
 
-// restart stops a node, starts it in a mode, and waits until it has caught up.
-func (s *tlsCluster) restart(p *process, mode certs.Mode, trust *tls.Config) {
-	s.t.Helper()
-	p.stop()
+// configure has a node start in a mode from now on.
+func (s *tlsCluster) configure(p *process, mode certs.Mode, trust *tls.Config) {
 	if at := slices.Index(p.args, "--tls-mode"); at >= 0 {
 		p.args = p.args[:at]
 	}
 	file := func(name string) string { return filepath.Join(s.dir, p.id+name) }
 	p.args = append(slices.Clone(p.args), "--tls-mode", string(mode),
 		"--tls-cert", file(".pem"), "--tls-key", file("-key.pem"), "--tls-ca", file("-ca.pem"))
-	p.start()
 	p.secure, p.web = true, overTLS(trust)
+}
+
+// restart stops a node, starts it in a mode, and waits until it has caught up.
+func (s *tlsCluster) restart(p *process, mode certs.Mode, trust *tls.Config) {
+	s.t.Helper()
+	p.stop()
+	s.configure(p, mode, trust)
+	p.start()
 	s.eventually(30*time.Second, p.id+" with TLS", func() error {
 		var ready struct{}
 		return getJSON(context.Background(), p.web, p.url()+"/readyz", &ready)

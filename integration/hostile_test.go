@@ -35,8 +35,8 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 // CloseIdleConnections is what http.Client calls.
 func (bearer) CloseIdleConnections() { http.DefaultTransport.(*http.Transport).CloseIdleConnections() }
 
-// Whatever strangers do to the HTTP port, a node's memory stays bounded, and who has a token is served meanwhile, sooner
-// than any of them is given up.
+// Whatever strangers do to the HTTP port, a node's memory stays bounded, and callers with a token are served before the
+// strangers' connections time out.
 func TestAPortAmongStrangers(t *testing.T) {
 	t.Parallel()
 	if !longtest.Enabled() {
@@ -130,7 +130,8 @@ type strangers struct {
 
 // dial opens a connection from one of many addresses of the loopback network.
 func (s *strangers) dial(address int) net.Conn {
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 1, byte(address>>8), byte(address))}, Timeout: 20 * time.Second}
+	from := net.IPv4(127, 1, byte(address>>8), byte(address))
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: from}, Timeout: 20 * time.Second}
 	conn, err := d.Dial("tcp", s.at)
 	if err != nil {
 		s.t.Error(err)

@@ -35,6 +35,9 @@ type round[T comparable] struct {
 // Do returns those of the items, at most Most, that a call has found which has these and may have others. An error is
 // that call's, or that of ctx.
 func (c *Calls[T]) Do(ctx context.Context, items ...T) (found []T, err error) {
+	if c.Context.Err() != nil {
+		return nil, context.Cause(c.Context) // whoever has ended it may wait for Running
+	}
 	r := c.join(items)
 	select {
 	case <-r.done:

@@ -62,7 +62,7 @@ func rowSum(key string, value []byte) uint64 {
 	return d.Sum64()
 }
 
-// maxRecent bounds the rows in memory of one view, in bytes.
+// maxRecent bounds the rows in memory of one view before a chunk, and about those that a chunk adds, in bytes.
 const maxRecent = 8 << 20
 
 // begin takes what follows into a batch.

@@ -74,7 +74,7 @@ func (c *Client) Allocate(ctx context.Context, amounts map[string]uint64, o Allo
 	}}
 	err := x.acquire(ctx, c, fmt.Sprintf("allocate %v", amounts), o.NoWait, func() (held bool, refused, err error) {
 		var answer api.AllocationAnswer
-		err = c.Admin().Do(ctx, http.MethodPut, allocationPath(x.id), nil, ask, &answer)
+		err = c.putLease(ctx, allocationPath(x.id), ask, &answer)
 		switch {
 		case answer.Granted || answer.Waiting:
 		case o.NoWait:
@@ -120,7 +120,7 @@ func (c *Client) renewAllocations(
 	ctx context.Context, leases []api.AllocationLease,
 ) (over []api.AllocationLease, err error) {
 	var answer api.AllocationRenewed
-	err = c.Admin().Do(ctx, http.MethodPut, "/v1/allocations", nil, api.AllocationRenewal{Leases: leases}, &answer)
+	err = c.putLease(ctx, "/v1/allocations", api.AllocationRenewal{Leases: leases}, &answer)
 	return answer.Lost, err
 }
 

@@ -23,7 +23,14 @@ type Body struct {
 // repeated if an answer was lost; for a POST the error then wraps
 // ErrOutcomeUnknown.
 func (a *Admin) Do(ctx context.Context, method, path string, query url.Values, in, out any) error {
-	op := calls.Op{Name: method, Subject: path}
+	return a.doAside(ctx, false, method, path, query, in, out)
+}
+
+// doAside is Do, which leaves the leader alone where aside is set and another node answers.
+func (a *Admin) doAside(
+	ctx context.Context, aside bool, method, path string, query url.Values, in, out any,
+) error {
+	op := calls.Op{Name: method, Subject: path, Aside: aside}
 	return a.do(ctx, op, method, path, query, in, out, func(ctx context.Context, attempt calls.AttemptFunc) error {
 		return a.c.cluster.CallWhileAlive(ctx, op, repeatOf(method), attempt)
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"sync/atomic"
 	"time"
@@ -27,6 +28,12 @@ const (
 func thisProcess() string {
 	host, _ := os.Hostname() // it may be empty
 	return fmt.Sprintf("%s:%d", host, os.Getpid())
+}
+
+// putLease acquires or renews a lease. Thousands of processes do so every few seconds: nodes join their renewals, which
+// keeps them from the leader only if the requests are not made there.
+func (c *Client) putLease(ctx context.Context, path string, in, out any) error {
+	return c.Admin().doAside(ctx, true, http.MethodPut, path, nil, in, out)
 }
 
 // waitOfCall is how long one call may wait for a lease.

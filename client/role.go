@@ -83,7 +83,7 @@ func (c *Client) AcquireRole(ctx context.Context, name string, o RoleOptions) (*
 	}}
 	err := r.acquire(ctx, c, "acquire "+name, o.NoWait, func() (held bool, refused, err error) {
 		var answer api.RoleAcquired
-		err = c.Admin().Do(ctx, http.MethodPut, rolePath(name), nil, ask, &answer)
+		err = c.putLease(ctx, rolePath(name), ask, &answer)
 		if o.NoWait && !answer.Acquired {
 			refused = fmt.Errorf("%w: %s, with fence %d", ErrRoleHeld, answer.Holder, answer.Fence)
 		}
@@ -118,7 +118,7 @@ func (r *Role) renew(ctx context.Context) (lost bool, err error) {
 // renewRoles renews leases of roles in one request, and returns those that are over.
 func (c *Client) renewRoles(ctx context.Context, leases []Lease) (over []Lease, err error) {
 	var answer api.RoleRenewed
-	err = c.Admin().Do(ctx, http.MethodPut, "/v1/roles", nil, api.RoleRenewal{Leases: leases}, &answer)
+	err = c.putLease(ctx, "/v1/roles", api.RoleRenewal{Leases: leases}, &answer)
 	return answer.Lost, err
 }
 

@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"strconv"
@@ -11,57 +12,71 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/client"
 )
 
-// BenchmarkRenewRoles has 10 000 leases of 15 s renewed every 5 s, over the three nodes of a cluster, by how many a
-// request has. core-% is the share of one core that the leader takes; leases=0 is a cluster without any.
+// BenchmarkRenewRoles has 10 000 roles with a TTL of 15 s held on a cluster of three nodes, by how many of them each
+// client has. core-% is the share of one core that the leader takes to renew them; with roles=0 there are none.
 func BenchmarkRenewRoles(b *testing.B) {
-	const roles, every = 10_000, 5 * time.Second
-	c := newCluster(b, b.TempDir(), 3).startAll()
-	leases := make([]api.RoleLease, roles)
-	var all sync.WaitGroup
-	clients := make([]*client.Client, len(c.nodes)) // of one node each
-	for i, p := range c.nodes {
-		clients[i] = c.client(p.url())
-	}
-	do := func(n int, path string, body, answer any) {
-		err := clients[n%len(clients)].Admin().Do(context.Background(), http.MethodPut, path, nil, body, answer)
-		if err != nil {
-			b.Error(err)
-		}
-	}
-	for caller := range 64 {
-		all.Go(func() {
-			for n := caller; n < roles; n += 64 {
-				name := fmt.Sprintf("ROLE_%05d", n)
-				var got api.RoleAcquired
-				do(n, "/v1/roles/"+name, api.RoleAcquire{Holder: "gpu:4711", Session: name, TTL: (3 * every).String()}, &got)
-				leases[n] = api.RoleLease{Role: name, Fence: got.Fence}
-			}
-		})
-	}
-	all.Wait()
+	const roles, ttl = 10_000, 15 * time.Second
 	for _, each := range []int{0, 1, 10, 100, 1000} {
-		b.Run(fmt.Sprintf("leases=%d", each), func(b *testing.B) {
+		b.Run(fmt.Sprintf("roles=%d", each), func(b *testing.B) {
+			c := newCluster(b, b.TempDir(), 3).startAll()
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			var callers sync.WaitGroup
+			defer callers.Wait()
+			var held sync.WaitGroup
+			turns := make(chan struct{}, 64) // to acquire
+			for n := 0; each > 0 && n < roles/each; n++ {
+				held.Add(1)
+				callers.Go(func() { holdRoles(ctx, b, c, n, each, turns, sync.OnceFunc(held.Done)) })
+			}
+			held.Wait()
+			time.Sleep(ttl) // until what the acquisitions have left to do is done
 			leader := c.leader()
 			before, began := leader.cpu(), time.Now()
 			for b.Loop() {
-				// Each request has its moment in the cycle.
-				for n := 0; each > 0 && n < roles/each; n++ {
-					all.Go(func() {
-						time.Sleep(every * time.Duration(n) / time.Duration(roles/each))
-						var got api.RoleRenewed
-						do(n, "/v1/roles", api.RoleRenewal{Leases: leases[n*each : (n+1)*each]}, &got)
-					})
-				}
-				time.Sleep(every)
-				all.Wait()
+				time.Sleep(ttl)
 			}
 			b.ReportMetric(100*float64(leader.cpu()-before)/float64(time.Since(began)), "core-%")
+			cancel()
 		})
 	}
+}
+
+// holdRoles holds roles until ctx is done, as client n from a host of its own. It calls held once it has them all, or
+// has failed.
+func holdRoles(
+	ctx context.Context, b *testing.B, c *cluster, n, roles int, turns chan struct{}, held func(),
+) {
+	defer held()
+	// Nodes bound the connections of one address.
+	host := &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(1+n%64))}
+	transport := &http.Transport{DialContext: (&net.Dialer{LocalAddr: host}).DialContext}
+	defer transport.CloseIdleConnections()
+	own, err := client.New(client.Config{Endpoints: c.endpoints(), HTTPClient: &http.Client{Transport: transport}})
+	if err != nil {
+		b.Error(err)
+		return
+	}
+	defer func() { _ = own.Close(context.Background()) }()
+	for i := range roles {
+		turns <- struct{}{}
+		role, err := own.AcquireRole(ctx, fmt.Sprintf("ROLE_%05d", n*roles+i), client.RoleOptions{})
+		<-turns
+		if err != nil {
+			b.Error(err)
+			return
+		}
+		defer func() {
+			if role.Context().Err() != nil {
+				b.Errorf("%s: %v", role.Name(), context.Cause(role.Context()))
+			}
+		}()
+	}
+	held()
+	<-ctx.Done()
 }
 
 // cpu returns the time of a processor that the process has taken.

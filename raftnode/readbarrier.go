@@ -184,6 +184,12 @@ func (n *Node) LeadingTerm() uint64 {
 	return n.proposer.OpenTerm()
 }
 
+// LeaderHTTP is the URL at which the leader answers, "" if this node does not know it.
+func (n *Node) LeaderHTTP() string {
+	_, url := n.roster.Leader()
+	return url
+}
+
 // HeardLeader is when this node heard its leader last; the zero time if it never did. A leader hears itself.
 func (n *Node) HeardLeader() time.Time {
 	r := n.raft.Load()

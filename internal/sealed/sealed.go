@@ -166,6 +166,9 @@ func (n *Node) Diverged() bool { return false }
 // NoLeaderError implements service.Node.
 func (n *Node) NoLeaderError() error { return raftnode.ErrSealed }
 
+// LeaderHTTP implements server.Observer: nobody leads.
+func (n *Node) LeaderHTTP() string { return "" }
+
 // HeardLeader implements server.Observer: what the state says of tokens is as new as it will be.
 func (n *Node) HeardLeader() time.Time { return time.Now() }
 

@@ -36,15 +36,12 @@ func (e *errorWriter) toAPI(err error) *api.Error {
 	}
 	switch shown.Code {
 	case api.NoLeader, api.Unavailable, api.NoQuorum, api.OutcomeUnknown:
-		shown.LeaderHTTP = leaderHTTP(e.node)
+		shown.LeaderHTTP = e.node.LeaderHTTP()
 	case api.Internal:
 		e.logger.Error("request failed", "error", err)
 	}
 	return &shown
 }
-
-// leaderHTTP returns where the leader answers, "" when that is not known.
-func leaderHTTP(node Node) string { return raftnode.URL(node.Status().LeaderHTTP) }
 
 // writeError answers with an error; over HTTP as
 //

@@ -34,6 +34,8 @@ type Observer interface {
 	ProposeForwarded(ctx context.Context, request []byte) ([]byte, error)
 	// ReadIndex returns the index that another node's read has to wait for.
 	ReadIndex(ctx context.Context) (uint64, error)
+	// LeaderHTTP is the URL at which the leader answers, "" if that is not known.
+	LeaderHTTP() string
 	// HeardLeader is when the node heard its leader last, itself if it leads.
 	HeardLeader() time.Time
 }

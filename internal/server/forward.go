@@ -159,10 +159,8 @@ func copyAnswer(w http.ResponseWriter, answer *http.Response) error {
 		return fmt.Errorf("the leader's answer: %w: %w", raftnode.ErrOutcomeUnknown, err)
 	}
 	// Headers about the connection between the nodes are not the caller's.
-	for _, name := range []string{"Retry-After", headerLeader} {
-		if value := answer.Header.Get(name); value != "" {
-			w.Header().Set(name, value)
-		}
+	if after := answer.Header.Get("Retry-After"); after != "" {
+		w.Header().Set("Retry-After", after)
 	}
 	return writeBytes(w, answer.StatusCode, answer.Header.Get("Content-Type"), body)
 }

@@ -20,7 +20,7 @@ import (
 // Headers of the HTTP interface.
 const (
 	headerForwarded  = "Ringlog-Forwarded"   // 1 on a call that another node passed on
-	headerLeader     = "Ringlog-Leader"      // on errors: where the leader answers
+	headerLeader     = "Ringlog-Leader"      // on answers: where the leader answers, if the node knows it
 	headerProducer   = "Ringlog-Producer"    // with a publish: who sends
 	headerSequence   = "Ringlog-Sequence"    // with a publish: the sender's 1, 2, 3 …
 	headerRole       = "Ringlog-Role"        // with a publish, commit or dead letter: the role without which it is refused
@@ -147,6 +147,10 @@ func (s *Server) handler(rt route) http.Handler {
 		case !rt.about && s.cfg.Node.Diverged():
 			err = raftnode.ErrDiverged
 		default:
+			// A caller that the node does not know learns nothing of the cluster's addresses.
+			if leader := s.cfg.Node.LeaderHTTP(); leader != "" && rt.needs != access.Open {
+				w.Header().Set(headerLeader, leader)
+			}
 			// What lasts ends with the caller's token.
 			if rt.stream || rt.lasts {
 				ctx, cancel := s.callers.last(r.Context())

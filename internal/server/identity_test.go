@@ -30,6 +30,15 @@ func TestEveryAnswerSaysWhichClusterItComesFrom(t *testing.T) {
 		if got := a.header.Get(api.ClusterHeader); got != own {
 			t.Errorf("%s: %s %q, want %q", what, api.ClusterHeader, got, own)
 		}
+		// Health checks and refusals also go to strangers, who learn no address of the cluster.
+		leader := s.url
+		switch what {
+		case "health", "ready", "no such path", "no token":
+			leader = ""
+		}
+		if got := a.header.Get(headerLeader); got != leader {
+			t.Errorf("%s: %s %q, want %q", what, headerLeader, got, leader)
+		}
 	}
 	for _, a := range []answer{
 		s.ok("GET", "/healthz", ""),

@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
@@ -65,6 +68,51 @@ func TestPublishersAskNobodyWhoLeads(t *testing.T) {
 	defer c.mu.Unlock()
 	if c.got["/status"]+c.got["/v1/cluster"] > 0 || c.got[strings.TrimPrefix(leader, "http://")] == 0 {
 		t.Errorf("the leader is %s: %v", leader, c.got)
+	}
+}
+
+// Thousands of processes renew leases: they leave the leader alone, whichever node that is by now.
+func TestLeasesAreRenewedAtOtherNodesThanTheLeader(t *testing.T) {
+	t.Parallel()
+	sites := newSites(t, 3, nil)
+	leads := func() int {
+		return slices.IndexFunc(sites, func(s *site) bool { return s.node.LeadingTerm() != 0 })
+	}
+	base := &http.Transport{}
+	defer base.CloseIdleConnections()
+	c := &counted{base: base, got: map[string]int{}}
+	holder, err := client.New(client.Config{
+		Endpoints:  []string{sites[0].url, sites[1].url, sites[2].url},
+		ClusterID:  sites[0].node.Status().ClusterID, // which it would ask for
+		HTTPClient: &http.Client{Transport: c},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Close(t.Context())
+	for _, node := range []int{(leads() + 1) % len(sites), (leads() + 2) % len(sites), leads()} {
+		// Each node leads once. That it does, the client learns by one call at most.
+		if err := sites[leads()].node.StepDown(t.Context(), fmt.Sprintf("n%d", node+1)); err != nil {
+			t.Fatal(err)
+		}
+		leader := strings.TrimPrefix(sites[node].url, "http://")
+		eventually(t, "it leads, and all know", func() bool {
+			unaware := func(s *site) bool { return s.node.LeaderHTTP() != sites[node].url }
+			return leads() == node && !slices.ContainsFunc(sites, unaware)
+		})
+		c.mu.Lock()
+		before := c.got[leader]
+		c.mu.Unlock()
+		for range 2 {
+			if _, err := holder.AcquireRole(t.Context(), uuid.NewString(), client.RoleOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.mu.Lock()
+		if asked := c.got[leader] - before; asked > 1 {
+			t.Errorf("%s leads, and was asked %d times: %v", leader, asked, c.got)
+		}
+		c.mu.Unlock()
 	}
 }
 

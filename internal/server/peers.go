@@ -342,7 +342,7 @@ func (p *peerService) Join(
 // passJoin passes a request to join on to the leader, marked so that it is not passed on again.
 func (p *peerService) passJoin(ctx context.Context, message *ringlogv1.JoinRequest) error {
 	// Another implementation of raftnode.Peers has no way to pass a message on.
-	leader := leaderHTTP(p.node)
+	leader := p.node.LeaderHTTP()
 	peers, ok := p.peers.(*Peers)
 	if leader == "" || !ok {
 		return fmt.Errorf("join: %w", raftnode.ErrNoLeader)

@@ -15,11 +15,10 @@ import (
 
 // publisher publishes what comes as a message, over Connect or a publish stream.
 type publisher struct {
-	log        *service.Log
-	node       Node
-	metrics    *metrics
-	spans      *spans
-	advertised string // where other nodes and clients reach this one
+	log     *service.Log
+	node    Node
+	metrics *metrics
+	spans   *spans
 }
 
 // publish appends the events of a message, which came over Connect or a publish stream. It returns once they are
@@ -42,10 +41,7 @@ func (p *publisher) publish(ctx context.Context, m *ringlogv1.PublishRequest) (*
 	p.metrics.countPublished(req.Rows(), len(answer.Duplicates))
 	out := publishedToWire(&answer)
 	// The client may send its next events straight to the leader.
-	out.LeaderHttp = p.advertised
-	if p.node.LeadingTerm() == 0 {
-		out.LeaderHttp = leaderHTTP(p.node)
-	}
+	out.LeaderHttp = p.node.LeaderHTTP()
 	return out, nil
 }
 

@@ -115,7 +115,7 @@ func (s *Server) table(advertised string) []route {
 	spans := newSpans(s.cfg.Spans)
 	tails := &tailWriter{metrics: s.metrics, errors: s.errors, spans: spans}
 	// The publisher serves Connect and publish streams; POST /v1/events has a codec of its own.
-	publisher := &publisher{log: s.ops.Log, node: node, metrics: s.metrics, spans: spans, advertised: advertised}
+	publisher := &publisher{log: s.ops.Log, node: node, metrics: s.metrics, spans: spans}
 
 	// The handlers of the HTTP interface, by subject.
 	events := &eventHandlers{

@@ -306,12 +306,26 @@ class Configuration(unittest.TestCase):
         nodes = Nodes(find_endpoints("https://a,https://b,https://c"))
         a, b, c = nodes.all
         nodes.worked(a, "http://b:443")  # a plain address does not make the token travel in clear
-        self.assertIs(nodes.pick([], False), b)
+        self.assertIs(nodes.pick([], False, False), b)
         nodes.failed(b)
-        self.assertIs(nodes.pick([], False), a)
-        self.assertIs(nodes.pick([a, c], False), b)
-        self.assertIsNone(nodes.pick([a, c], True))
+        self.assertIs(nodes.pick([], False, False), a)
+        self.assertIs(nodes.pick([a, c], False, False), b)
+        self.assertIsNone(nodes.pick([a, c], True, False))
         self.assertEqual(len(nodes.all), 3)
+
+    def test_the_leader_comes_last_for_what_others_serve(self) -> None:
+        first = set()
+        for _ in range(200):
+            nodes = Nodes(find_endpoints("https://a,https://b,https://c"))
+            a, b, c = nodes.all
+            nodes.worked(a, "https://b:443")
+            nodes.worked(b, "https://b:443")
+            first.add([a, b, c].index(nodes.pick([], False, True) or b))
+            self.assertIs(nodes.pick([a, c], False, True), b)
+            nodes.worked(c, "https://c:443")
+            nodes.worked(b, "https://c:443")
+            self.assertIs(nodes.pick([a], False, True), b)
+        self.assertEqual(first, {0, 2})
 
 
 class Catalogue(unittest.TestCase):

@@ -181,13 +181,17 @@ func (r *Roster) Leader() (id, url string) {
 	if server == "" {
 		return "", ""
 	}
+	id = string(server)
 	// Raft knows only raft addresses. The URL comes from the state, which may not list the leader yet.
+	if m, known := r.o.Machine.Member(id); known {
+		return id, URL(m.HTTPAddr)
+	}
 	for _, p := range r.Known() {
-		if p.ID == string(server) {
-			return p.ID, URL(p.HTTP)
+		if p.ID == id {
+			return id, URL(p.HTTP)
 		}
 	}
-	return string(server), ""
+	return id, ""
 }
 
 // Role is what this node is in the cluster, as raft has it. Raft has to be started.

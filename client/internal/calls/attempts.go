@@ -102,7 +102,7 @@ func (a *attempts) nextNode(ctx context.Context) (*Node, error) {
 
 		// Each node is asked once in a round.
 		// Where a node has answered in this round, those that failed lately are left out.
-		n := a.c.nodes.pick(a.tried, a.refused)
+		n := a.c.nodes.pick(a.tried, a.refused, a.op.Aside)
 		if n == nil {
 			a.beginRound(ctx, 0)
 			continue

@@ -82,10 +82,6 @@ func errorAnswer(resp *http.Response) error {
 		Error *api.Error `json:"error"`
 	}
 	if json.Unmarshal(text, &envelope) == nil && envelope.Error != nil && envelope.Error.Code != "" {
-		// Some answers name the leader in their header alone.
-		if envelope.Error.LeaderHTTP == "" {
-			envelope.Error.LeaderHTTP = resp.Header.Get(leaderHeader)
-		}
 		return &AnswerError{envelope.Error, resp.Header}
 	}
 

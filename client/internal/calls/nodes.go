@@ -2,6 +2,7 @@ package calls
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/url"
 	"slices"
 	"strings"
@@ -28,10 +29,13 @@ type Node struct {
 	// How many failed in a row.
 	failures int
 	avoid    time.Time // until then it is asked last
+	leads    bool      // it did when it answered last
 }
 
 // nodes chooses the node to ask: the leader if it is known, else the one that answered
-// last, else in the order given. Nodes that failed lately come last.
+// last, else in the order given. What any node serves as well goes to the others: to the
+// leader last, and to which of them differs from client to client. Nodes that failed lately
+// come last of all.
 type nodes struct {
 	// It makes the stubs of a node. mu is held, so it must not connect.
 	dial func(url string) *Node
@@ -41,6 +45,7 @@ type nodes struct {
 	// Asked first; nil is none.
 	preferred *Node
 	leader    string // as an answer to a publish named it last
+	aside     uint32 // where in the list those begin that are asked beside the leader
 }
 
 // maxNodes bounds the list against nodes that name ever new leaders.
@@ -54,7 +59,7 @@ const (
 
 // newNodes returns the nodes with these addresses.
 func newNodes(urls []string, dial func(string) *Node) *nodes {
-	s := &nodes{dial: dial}
+	s := &nodes{dial: dial, aside: rand.Uint32()}
 	for _, u := range urls {
 		base, _ := BaseURL(u, "http") // validated before
 		s.add(base)
@@ -101,27 +106,32 @@ func (s *nodes) add(base string) *Node {
 
 // pick returns the best node that is not in tried, or nil. With choosy it is none that
 // failed lately: if others answer, a call must not wait for a machine that is gone,
-// which takes as long as an attempt may.
-func (s *nodes) pick(tried []*Node, choosy bool) *Node {
+// which takes as long as an attempt may. With aside the leader is the last choice.
+func (s *nodes) pick(tried []*Node, choosy, aside bool) *Node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
+	first := 0
+	if aside {
+		first = int(s.aside % uint32(len(s.all)))
+	}
 	var best *Node
-	for _, n := range s.all {
+	for i := range s.all {
+		n := s.all[(first+i)%len(s.all)]
 		if slices.Contains(tried, n) || (choosy && now.Before(n.avoid)) {
 			continue
 		}
 
-		// Of equal ones the first in the list is best.
-		if best == nil || s.before(n, best, now) {
+		// Of equal ones the first is best.
+		if best == nil || s.before(n, best, aside, now) {
 			best = n
 		}
 	}
 	return best
 }
 
-// before reports whether a is to be asked before b, which comes first in the list.
-func (s *nodes) before(a, b *Node, now time.Time) bool {
+// before reports whether a is to be asked before b, which comes first otherwise.
+func (s *nodes) before(a, b *Node, aside bool, now time.Time) bool {
 	badA, badB := now.Before(a.avoid), now.Before(b.avoid)
 	switch {
 	case badA != badB:
@@ -129,6 +139,8 @@ func (s *nodes) before(a, b *Node, now time.Time) bool {
 	case badA:
 		// Of those that failed, the first whose time is over.
 		return a.avoid.Before(b.avoid)
+	case aside:
+		return b.leads && !a.leads
 	}
 	return a == s.preferred
 }
@@ -140,9 +152,12 @@ func (s *nodes) worked(n *Node, leader string) {
 	// After a success it is asked in its usual place again.
 	n.failures, n.avoid = 0, time.Time{}
 	if leader != "" {
-		s.follow(n, leader)
-	} else if s.preferred == nil {
-		// A leader that is known stays preferred: a follower may have served this request.
+		_, named, _ := strings.Cut(leader, "://")
+		_, own, _ := strings.Cut(n.URL, "://")
+		n.leads = named == own
+	}
+	// A leader that is known stays preferred: a follower may have served this request.
+	if s.preferred == nil {
 		s.preferred = n
 	}
 }

@@ -11,18 +11,46 @@ func TestANodeThatFailedIsNotAskedBesideOnesThatAnswer(t *testing.T) {
 	s := newNodes([]string{"a:1", "b:1", "c:1"}, func(url string) *Node { return &Node{URL: url} })
 	a, b, c := s.all[0], s.all[1], s.all[2]
 	s.failed(a)
-	if got := s.pick(nil, false); got != b {
+	if got := s.pick(nil, false, false); got != b {
 		t.Errorf("first %v, a has just failed", got)
 	}
-	if got := s.pick([]*Node{b, c}, true); got != nil {
+	if got := s.pick([]*Node{b, c}, true, false); got != nil {
 		t.Errorf("after two answers %v, which has just failed", got)
 	}
-	if got := s.pick([]*Node{b, c}, false); got != a {
+	if got := s.pick([]*Node{b, c}, false, false); got != a {
 		t.Errorf("%v while nobody answered", got)
 	}
 	a.avoid = time.Now().Add(-time.Millisecond)
-	if got := s.pick([]*Node{b, c}, true); got != a {
+	if got := s.pick([]*Node{b, c}, true, false); got != a {
 		t.Errorf("%v long after a failed", got)
+	}
+}
+
+// What any node serves goes to the leader last, and to each of the others from some clients.
+func TestTheLeaderIsAskedLastForWhatOthersServe(t *testing.T) {
+	first := map[string]bool{}
+	for range 200 {
+		s := newNodes([]string{"a:1", "b:1", "c:1"}, func(url string) *Node { return &Node{URL: url} })
+		a, b, c := s.all[0], s.all[1], s.all[2]
+		s.worked(a, "")
+		s.worked(b, "http://b:1")
+		n := s.pick(nil, false, true)
+		first[n.URL] = true
+		if last := s.pick([]*Node{a, c}, false, true); last != b {
+			t.Fatalf("the last is %v", last)
+		}
+		s.failed(a)
+		if got := s.pick(nil, false, true); got != c {
+			t.Fatalf("a has failed, b leads: %v", got)
+		}
+		s.worked(c, "http://c:1")
+		s.worked(b, "http://c:1")
+		if got := s.pick([]*Node{a}, false, true); got != b {
+			t.Fatalf("a has failed, c leads: %v", got)
+		}
+	}
+	if len(first) != 2 || first["http://b:1"] {
+		t.Errorf("the first are %v, b leads", first)
 	}
 }
 

@@ -99,8 +99,9 @@ class Moment(NamedTuple):
 class Attempts:
     """A call on its way from node to node."""
 
-    def __init__(self, what: str, patience: float, unknown: bool = False) -> None:
+    def __init__(self, what: str, patience: float, unknown: bool = False, aside: bool = False) -> None:
         self.what = what
+        self.aside = aside  # any node serves it as well as the leader, which has more to do than they
         self.began = Moment.now()
         self.patience = patience
         self.pause = FIRST_PAUSE
@@ -163,7 +164,6 @@ class Calls:
         self.nodes = Nodes(config.endpoints)
         self.cluster_id = config.cluster_id
         self.warnings = Warnings(config.on_warning)
-        self._seek_leader = True  # the leader is not known, or no longer
 
     async def call(
         self,
@@ -217,9 +217,6 @@ class Calls:
             try:
                 if not self.cluster_id:
                     await self._learn_cluster(node)
-                if self._seek_leader and len(self.nodes.all) > 1:
-                    await self._learn_leader(node)
-                    node = tries.tried[-1] = self.nodes.pick(tries.tried[:-1], False) or node
                 connection = await self._connect(node, attempt)
             except OSError as e:
                 self._note_failure(tries, node, e)
@@ -257,7 +254,7 @@ class Calls:
         while True:
             if tries.last is not None and not tries.left():
                 raise tries.error()
-            node = self.nodes.pick(tries.tried, tries.refused)
+            node = self.nodes.pick(tries.tried, tries.refused, tries.aside)
             if node is not None:
                 tries.tried.append(node)
                 return node
@@ -306,13 +303,6 @@ class Calls:
         """Ask a node for its cluster where none is known: two first requests must not reach two clusters."""
         answer = await self.ask(node, "/healthz", {})  # without the token, which another cluster must not see
         self.cluster_id = self.cluster_id or answer[0].header("ringlog-cluster")
-
-    async def _learn_leader(self, node: Node) -> None:
-        """Ask a node who leads, so that it need not forward what follows."""
-        self._seek_leader = False
-        answer, content = await self.ask(node, "/v1/cluster", self._pinned_headers())
-        if answer.parser.status == 200 and "json" in answer.header("content-type"):
-            self.nodes.worked(node, json.loads(content).get("leader_http", ""))
 
     async def ask(self, node: Node, target: str, headers: Mapping[str, str]) -> tuple[Answer, bytes]:
         """Send one GET to one node. Errors are OSError."""
@@ -369,7 +359,6 @@ class Calls:
     def _note_failure(self, tries: Attempts, node: Node, error: OSError) -> None:
         """Note an attempt that got no answer."""
         self.nodes.failed(node)
-        self._seek_leader = True
         tries.last = _at_node(node, error)
         if tls.remedy(error):
             # A certificate that is not trusted will not be later. Another node may have a better one.
@@ -411,7 +400,7 @@ class Calls:
         if error.code == "unavailable":
             self.nodes.failed(answer.node)
         else:
-            tries.refused, self._seek_leader = True, not leader
+            tries.refused = True
             self.nodes.declined(answer.node, leader)
         if error.code == "internal":
             tries.internal += 1

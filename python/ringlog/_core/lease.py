@@ -137,7 +137,7 @@ class LeaseState:
             patience = self._calls.config.timeout
             if answer:
                 patience = max(patience, until - time.monotonic())
-            tries = Attempts(f"PUT {self._target}", patience)
+            tries = Attempts(f"PUT {self._target}", patience, aside=True)
             tries.outage = outage
             attempt = wait + self._calls.config.attempt_timeout
             answer = await self._calls.call("PUT", self._target, claim, attempt=attempt, tries=tries)
@@ -161,7 +161,8 @@ class LeaseState:
     async def _renew(self, patience: float, attempt: float) -> bool:
         """Renew the lease; False if it is over."""
         leases = {"leases": [self._lease()]}
-        answer = await self._calls.call("PUT", self._all, leases, patience=patience, attempt=attempt)
+        tries = Attempts(f"PUT {self._all}", patience, aside=True)  # thousands of processes do so every few seconds
+        answer = await self._calls.call("PUT", self._all, leases, attempt=attempt, tries=tries)
         return not answer["lost"]
 
     async def _leave(self, timeout: float) -> bool:

@@ -1,7 +1,11 @@
-"""Which node to ask: the leader where it is known, else the one that answered last, else in the order given."""
+"""Which node to ask: the leader where it is known, else the one that answered last, else in the order given.
+
+What any node serves as well goes to the others: to the leader last, and to which of them differs from client to client.
+"""
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 
@@ -21,6 +25,7 @@ class Node:
         self.idle: list[Connection] = []
         self.failures = 0
         self.avoid_until = 0.0  # by time.monotonic()
+        self.leads = False  # it did when it answered last
 
     def take_idle(self) -> Connection | None:
         """Return an idle connection that is still open, None if there is none."""
@@ -49,30 +54,37 @@ class Nodes:
         self._lock = threading.RLock()  # the handler of a signal may call, too
         self.all = [Node(endpoint) for endpoint in dict.fromkeys(endpoints)]
         self._preferred: Node | None = None
+        self._aside = random.randrange(1 << 32)  # where in the list those begin that are asked beside the leader
 
-    def pick(self, tried: list[Node], choosy: bool) -> Node | None:
+    def pick(self, tried: list[Node], choosy: bool, aside: bool) -> Node | None:
         """Return the best node that is not in tried, None if all are.
 
         With choosy it is none that failed lately: where others answer, a call must not wait for a
-        machine that is gone.
+        machine that is gone. With aside the leader is the last choice.
         """
         with self._lock:
             now = time.monotonic()
+            first = self._aside % len(self.all) if aside else 0
             candidates = [
-                n for n in self.all if not any(n is t for t in tried) and not (choosy and now < n.avoid_until)
+                n
+                for n in self.all[first:] + self.all[:first]
+                if not any(n is t for t in tried) and not (choosy and now < n.avoid_until)
             ]
-            return min(candidates, key=lambda n: self._rank(n, now), default=None)
+            return min(candidates, key=lambda n: self._rank(n, now, aside), default=None)
 
-    def _rank(self, node: Node, now: float) -> tuple[float, bool]:
-        """Return what sorts nodes: those that failed lately last, the preferred one before its equals."""
-        return (node.avoid_until if now < node.avoid_until else 0.0), node is not self._preferred
+    def _rank(self, node: Node, now: float, aside: bool) -> tuple[float, bool]:
+        """Return what sorts nodes: those that failed lately last, and the leader before its equals or after them."""
+        last = node.leads if aside else node is not self._preferred
+        return (node.avoid_until if now < node.avoid_until else 0.0), last
 
     def worked(self, node: Node, leader: str) -> None:
         """Note that a node served a request, and which leader it named, "" for none."""
         with self._lock:
             node.failures, node.avoid_until = 0, 0.0
-            if leader:
+            # A single endpoint may be a proxy's, and is kept to.
+            if leader and len(self.all) > 1:
                 self._follow(node, leader)
+                node.leads = self._preferred is node
             elif self._preferred is None:
                 self._preferred = node
 

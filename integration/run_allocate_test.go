@@ -72,9 +72,16 @@ func TestCommandsNeverHaveMoreThanTheCapacity(t *testing.T) {
 	var all sync.WaitGroup
 	for _, amount := range []int{60, 50, 40, 30, 20} {
 		all.Go(func() {
-			for range runs {
-				if out, err := share(amount).CombinedOutput(); err != nil {
+			for done := 0; done < runs; {
+				cmd := share(amount)
+				switch out, err := cmd.CombinedOutput(); {
+				case err == nil:
+					done++
+				// Without a leader for most of the TTL, the command is stopped: others may have what it had.
+				case cmd.ProcessState.ExitCode() == 6 && strings.Contains(string(out), "the allocation is lost"):
+				default:
 					t.Errorf("%d: %v\n%s", amount, err, out)
+					return
 				}
 			}
 		})

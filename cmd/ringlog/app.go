@@ -27,8 +27,6 @@ func newApp(sh *shell.Shell) *cli.App {
 			"To learn more: ringlog help VERB.",
 		Version:     version,
 		HideVersion: true,
-		// Completion of the library asks the program for what may follow.
-		EnableBashCompletion: true,
 		// A filter's values may have commas, which filterOf splits where that is allowed.
 		DisableSliceFlagSeparator: true,
 		Reader:                    sh.In,

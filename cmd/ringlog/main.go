@@ -25,6 +25,10 @@ func run(args []string) int {
 	sh := shell.New(os.Stdin, os.Stdout, os.Stderr)
 	sh.Interrupted = ctx.Done()
 	app := newApp(sh)
+	if len(args) > 2 && args[1] == completeVerb {
+		complete(ctx, sh, app, args[2:])
+		return 0
+	}
 	// The library wants flags before arguments.
 	args, err := shell.Intersperse(app, args)
 	if err == nil {

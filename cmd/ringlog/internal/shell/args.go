@@ -17,65 +17,100 @@ type level struct {
 	args  []string // its flags with their values, as they were typed
 }
 
-// Intersperse lets flags be anywhere: after arguments, and the program's own
-// after the verb. It moves each flag to the command that knows it, the innermost
-// first, and leaves unknown ones where they were, for the parser to complain. A verb that runs a command
-// needs -- before a command with flags, which could be the verb's own.
-func Intersperse(app *cli.App, args []string) ([]string, error) {
-	// Completion looks at the words as they were typed.
-	if len(args) == 0 || args[len(args)-1] == "--generate-bash-completion" {
-		return args, nil
+// Line is a command line as far as it was read.
+type Line struct {
+	Commands  []*cli.Command // of which one may come next
+	Arguments []string       // in their order
+	Flag      string         // the last word is this flag, whose value is missing
+	Ended     bool           // by --: what comes next is no flag
+
+	levels []level
+}
+
+// Command returns the innermost command, nil if that is the program, and the names on the way to it.
+func (l *Line) Command(app *cli.App) (c *cli.Command, path []string) {
+	commands := app.Commands
+	for _, below := range l.levels[1:] {
+		c = find(commands, below.name)
+		commands, path = c.Subcommands, append(path, c.Name)
 	}
-	// Walk the arguments once, and note at which command each flag belongs.
+	return c, path
+}
+
+// Flags returns the flags that the next word may be.
+func (l *Line) Flags() (flags []cli.Flag) {
+	for _, one := range l.levels {
+		flags = append(flags, one.flags...)
+	}
+	return flags
+}
+
+// Program returns the program with its own flags, without a verb.
+func (l *Line) Program() []string { return append([]string{l.levels[0].name}, l.levels[0].args...) }
+
+// ReadLine reads a command line, of which the first word is the program. It gives each flag to the command that knows
+// it, the innermost first, and unknown ones to the innermost, for the parser to complain. A verb that runs a command
+// needs -- before a command with flags, which could be the verb's own.
+func ReadLine(app *cli.App, words []string) (*Line, error) {
 	// The program itself is the outermost command.
-	levels := []level{{name: args[0], flags: app.Flags}}
-	// commands are those that may come next; positional has arguments, in their order.
-	commands, runs := app.Commands, false
-	var positional []string
-	rest := args[1:]
+	l := &Line{levels: []level{{name: words[0], flags: app.Flags}}, Commands: app.Commands}
+	runs := false
+	rest := words[1:]
 	for len(rest) > 0 {
 		token := rest[0]
 		rest = rest[1:]
 		// After -- nothing is a flag.
 		if token == "--" {
-			positional = append(append(positional, "--"), rest...)
+			l.Arguments, l.Ended = append(append(l.Arguments, "--"), rest...), true
 			break
 		}
 		// A single - is an argument: standard input.
 		if strings.HasPrefix(token, "-") && token != "-" {
-			if runs && len(positional) > 0 {
-				verb := levels[len(levels)-1].name
+			if runs && len(l.Arguments) > 0 {
+				verb := l.levels[len(l.levels)-1].name
 				return nil, Usagef("put -- before the command, or %s could be a flag of ringlog %s: ringlog %s … -- %s %s",
-					token, verb, verb, strings.Join(positional, " "), token)
+					token, verb, verb, strings.Join(l.Arguments, " "), token)
 			}
 			var unfinished int
-			rest, unfinished = takeFlag(levels, token, rest)
+			rest, unfinished = takeFlag(l.levels, token, rest)
 			// The parser would take what follows for the value that is missing: it gets nothing after the flag.
 			if unfinished > 0 {
-				levels, positional = levels[:unfinished], nil
+				l.Flag, l.levels, l.Arguments = token, l.levels[:unfinished], nil
 			}
 			continue
 		}
 		// After the first argument no word is a verb, even one that has the name of one.
-		if c := find(commands, token); c != nil && len(positional) == 0 {
-			levels = append(levels, level{name: token, flags: c.Flags})
-			commands, runs = c.Subcommands, strings.HasPrefix(c.ArgsUsage, "-- ")
+		if c := find(l.Commands, token); c != nil && len(l.Arguments) == 0 {
+			l.levels = append(l.levels, level{name: token, flags: c.Flags})
+			l.Commands, runs = c.Subcommands, strings.HasPrefix(c.ArgsUsage, "-- ")
 			continue
 		}
-		positional = append(positional, token)
+		l.Arguments = append(l.Arguments, token)
+	}
+	return l, nil
+}
+
+// Intersperse lets flags be anywhere: after arguments, and the program's own after the verb.
+func Intersperse(app *cli.App, args []string) ([]string, error) {
+	if len(args) == 0 {
+		return args, nil
+	}
+	l, err := ReadLine(app, args)
+	if err != nil {
+		return nil, err
 	}
 	// The library would answer for itself where help is asked for of a verb that does not exist.
-	asked := slices.ContainsFunc(levels[len(levels)-1].args, isHelp)
-	if asked && len(positional) > 0 && len(commands) > 0 {
-		name := positional[0]
-		return nil, Usagef("there is no verb %q%s", name, nearVerb(commands, name, ": see ringlog help"))
+	asked := slices.ContainsFunc(l.levels[len(l.levels)-1].args, isHelp)
+	if asked && len(l.Arguments) > 0 && len(l.Commands) > 0 {
+		name := l.Arguments[0]
+		return nil, Usagef("there is no verb %q%s", name, nearVerb(l.Commands, name, ": see ringlog help"))
 	}
 	// Every command is followed by its own flags; the arguments come last.
 	var out []string
-	for _, l := range levels {
-		out = append(append(out, l.name), l.args...)
+	for _, one := range l.levels {
+		out = append(append(out, one.name), one.args...)
 	}
-	return append(out, positional...), nil
+	return append(out, l.Arguments...), nil
 }
 
 // isHelp reports the flag for the help.

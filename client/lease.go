@@ -65,8 +65,8 @@ type lease struct {
 // acquire waits for the lease until ctx is done, also while the cluster cannot be reached, and keeps it. ask makes one
 // call: refused says why the cluster has no claim of this caller. release ends a claim.
 func (l *lease) acquire(
-	ctx context.Context, c *Client, what string, noWait bool, ask func() (held bool, refused, err error),
-	release func(ctx context.Context) error,
+	ctx context.Context, c *Client, what string, noWait bool,
+	ask func(ctx context.Context) (held bool, refused, err error), release func(ctx context.Context) error,
 ) error {
 	if most := MaxReserve(l.ttl); l.reserve < 0 || l.reserve > most {
 		return fmt.Errorf("client: %s: Reserve is %s, not between 0 and %s, a third of the TTL", what, l.reserve, most)
@@ -89,7 +89,7 @@ func (l *lease) acquire(
 			return errors.Join(fmt.Errorf("client: %s: %w", what, context.Cause(ctx)), leave())
 		}
 		began = time.Now()
-		switch held, refused, err := ask(); {
+		switch held, refused, err := askOnce(ctx, ask, leave, c.cfg.AttemptTimeout); {
 		case again(err):
 			c.cfg.Logger.Warn("waiting to "+what, "error", err)
 			continue
@@ -113,6 +113,32 @@ func (l *lease) acquire(
 		l.start(ctx, c, sent)
 		return nil
 	}
+}
+
+// askOnce makes one call for a lease. If ctx is done meanwhile, it has the claim released, with which the call ends. Only
+// then nothing is on its way that claims the lease again: the caller has to release that. patience is for the answer.
+func askOnce(
+	ctx context.Context, ask func(ctx context.Context) (held bool, refused, err error), leave func() error,
+	patience time.Duration,
+) (held bool, refused, err error) {
+	call, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		held, refused, err = ask(call)
+	}()
+	select {
+	case <-answered:
+		return held, refused, err
+	case <-ctx.Done():
+	}
+	if err := leave(); err != nil {
+		cancel()
+	}
+	defer time.AfterFunc(patience, cancel).Stop()
+	<-answered
+	return false, nil, nil
 }
 
 // start has the lease renewed from now on. sent is when a renewal that succeeded was sent.

@@ -81,7 +81,7 @@ func (c *Client) AcquireRole(ctx context.Context, name string, o RoleOptions) (*
 	r.lease = lease{ttl: ttl, reserve: o.Reserve, renew: r.renew, lost: ErrRoleLost, warn: func(err error) {
 		c.cfg.Logger.Warn("the role is lost", "role", name, "fence", r.fence, "error", err)
 	}}
-	err := r.acquire(ctx, c, "acquire "+name, o.NoWait, func() (held bool, refused, err error) {
+	err := r.acquire(ctx, c, "acquire "+name, o.NoWait, func(ctx context.Context) (held bool, refused, err error) {
 		var answer api.RoleAcquired
 		err = c.putLease(ctx, rolePath(name), ask, &answer)
 		if o.NoWait && !answer.Acquired {

@@ -331,3 +331,48 @@ func TestRenewalsShareRequests(t *testing.T) {
 		}
 	}
 }
+
+// A call that is on its way when its caller stops waiting may be carried out after the release: what it claims is
+// released as well.
+func TestALateCallLeavesNoClaim(t *testing.T) {
+	t.Parallel()
+	node := startNode(t).server.Handler()
+	came, released, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(released) })
+	slow := openDoor(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.Method {
+		case http.MethodPut:
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			r = r.WithContext(context.WithoutCancel(r.Context()))
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			close(came)
+			<-released
+			defer close(done)
+		case http.MethodDelete:
+			defer release()
+		}
+		node.ServeHTTP(w, r)
+	}))
+	c := dial(t, client.Config{}, openDoor(t, node))
+	if _, err := c.AcquireRole(t.Context(), "SYNC", client.RoleOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-came
+		cancel()
+	}()
+	hasty := dial(t, client.Config{Timeout: time.Second}, slow)
+	if _, err := hasty.AcquireRole(ctx, "SYNC", client.RoleOptions{TTL: time.Hour}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	<-done
+	for r, err := range c.Admin().Roles(t.Context()) {
+		if err != nil || r.Waiting != 0 {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+}

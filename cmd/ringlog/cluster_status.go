@@ -94,7 +94,7 @@ func healthyCluster(v clusterView) bool {
 	// Each node for itself, as it sees the cluster: one that is cut off follows nobody.
 	for _, r := range v.rows {
 		if r.Error != "" || r.Cluster == "" || r.JoinRefused != "" || r.Outage != nil || r.Leader == "" ||
-			r.Leader != v.rows[0].Leader || r.Margin < 0 {
+			r.Leader != v.rows[0].Leader || *r.Margin < 0 {
 			return false
 		}
 		// A row of the leader itself is needed: only its autopilot judges the followers.
@@ -115,7 +115,7 @@ type clusterRow struct {
 	First     uint64         `json:"first_offset,omitempty"`
 	Last      uint64         `json:"last_offset,omitempty"`
 	Applied   uint64         `json:"applied_index,omitempty"`
-	Margin    int            `json:"quorum_margin"` // voters to spare
+	Margin    *int           `json:"quorum_margin,omitempty"` // voters to spare; nil if the node does not answer
 	Disk      *api.Disk      `json:"disk,omitempty"`
 	Outage    *api.Outage    `json:"outage,omitempty"`
 	Health    *api.Health    `json:"health,omitempty"`
@@ -167,7 +167,7 @@ func rowOf(a answer[nodeStatus], id string) clusterRow {
 	}
 	return clusterRow{URL: a.url, ID: s.NodeID, Cluster: s.ClusterID, Role: s.Role, Leader: s.LeaderID,
 		Term: s.Term, First: s.FirstOffset,
-		Last: s.LastOffset, Applied: s.AppliedIndex, Margin: s.Quorum.Margin, Disk: disk, Outage: s.Outage,
+		Last: s.LastOffset, Applied: s.AppliedIndex, Margin: &s.Quorum.Margin, Disk: disk, Outage: s.Outage,
 		Health: &s.Health, Autopilot: s.Autopilot, NotFormed: s.NotFormed, JoinRefused: s.JoinRefused}
 }
 
@@ -214,7 +214,7 @@ func printCluster(sh *shell.Shell, v clusterView) error {
 					freeText(sh, r.Disk)}
 			}
 			return table.Row{r.ID, addressText(r.URL), roleText(sh, r.Role), r.Leader, r.Term,
-				fmt.Sprintf("%d-%d", r.First, r.Last), r.Applied, r.Margin, freeText(sh, r.Disk)}
+				fmt.Sprintf("%d-%d", r.First, r.Last), r.Applied, *r.Margin, freeText(sh, r.Disk)}
 		})
 	if err == nil && !sh.JSON {
 		err = printHealth(sh, v.rows, time.Now())
@@ -306,7 +306,7 @@ type rowShape struct {
 	ID, Cluster, URL, Role, Leader string
 	Term                           uint64 // 0 without a leader
 	// voters that may fail; below 0 there is no quorum
-	Spare       int
+	Spare       *int
 	OutageSince time.Time // the zero time without an outage
 	OutOfReach  []string  // peers, in an outage
 	Health      api.Health

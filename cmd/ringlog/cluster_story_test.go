@@ -117,7 +117,7 @@ func TestWhatCountsAsAChange(t *testing.T) {
 			First:   1,
 			Last:    9,
 			Applied: 20,
-			Margin:  1,
+			Margin:  new(1),
 			Health:  &api.Health{Voters: []api.VoterHealth{{ID: "n1", Online: true}, {ID: "n2", Online: true}}},
 			Autopilot: &api.Autopilot{
 				Healthy:          true,
@@ -131,7 +131,7 @@ func TestWhatCountsAsAChange(t *testing.T) {
 			Refused: 2,
 			Peers:   []api.OutagePeer{{ID: "n1", LastContactMs: 900}, {ID: "n3", Reachable: true}},
 		}
-		alone := clusterRow{URL: "http://b", ID: "n2", Role: "follower", Term: 3, Margin: -1, Outage: outage}
+		alone := clusterRow{URL: "http://b", ID: "n2", Role: "follower", Term: 3, Margin: new(-1), Outage: outage}
 		return []clusterRow{
 			leader,
 			alone,
@@ -170,7 +170,7 @@ func TestWhatCountsAsAChange(t *testing.T) {
 		"leader":      func(r []clusterRow) { r[0].Leader = "n2" },
 		"term":        func(r []clusterRow) { r[0].Term = 4 },
 		"answer":      func(r []clusterRow) { r[2].Role = "follower" },
-		"spare":       func(r []clusterRow) { r[0].Margin = 0 },
+		"spare":       func(r []clusterRow) { r[0].Margin = new(0) },
 		"health":      func(r []clusterRow) { r[0].Autopilot.Servers[0].Healthy = false },
 		"suffrage":    func(r []clusterRow) { r[0].Autopilot.Servers[0].DesiredSuffrage = "vote" },
 		"tolerance":   func(r []clusterRow) { r[0].Autopilot.FailureTolerance = 0 },
@@ -280,7 +280,7 @@ func TestAnOutageInWords(t *testing.T) {
 		{*quorum, "n1 at http://a sees a quorum: 3 of 3 voters healthy, 2 needed, 1 to spare\n", true},
 		{
 			api.Quorum{Voters: 3, Needed: 2, Healthy: 1, Margin: -1},
-			"n1 at http://a is about to lose the quorum: 1 of 3 voters healthy, 2 needed, 0 to spare\n",
+			"n1 at http://a is about to lose the quorum: 1 of 3 voters healthy, 2 needed, 1 missing\n",
 			false,
 		},
 		{api.Quorum{Needed: 1, Margin: -1}, "n1 at http://a is in no cluster\n", false},

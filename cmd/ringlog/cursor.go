@@ -191,8 +191,9 @@ func cursorLag(ctx context.Context, sh *shell.Shell) error {
 
 // stallText says since when a cursor has been reported as stalled.
 func stallText(sh *shell.Shell, c api.Cursor) string {
-	// The cluster decides when a cursor counts as stalled, not this program.
-	if c.Stalled == nil {
+	// The cluster decides when a cursor counts as stalled, not this program. It notices a moment later that one which was
+	// moved to the end has nothing left.
+	if c.Stalled == nil || c.LagEvents == 0 {
 		return "no"
 	}
 	return sh.Paint(shell.Warn, "since "+shell.Time(c.Stalled.Since))

@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
@@ -88,7 +89,10 @@ func listGroupMembers(ctx context.Context, sh *shell.Shell, name string) error {
 	var answer struct {
 		Members []api.GroupMember `json:"members"`
 	}
-	if err := sh.Fetch(ctx, groupPath(name, "/members"), &answer); err != nil {
+	err := sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
+		return c.Admin().Do(ctx, http.MethodGet, groupPath(name, "/members"), nil, nil, &answer)
+	})
+	if err != nil {
 		return err
 	}
 	header := table.Row{"member", "since", "last seen", "pending", "oldest", "delivered", "acked", "nacked", "expired"}

@@ -258,7 +258,12 @@ func waitForRole(ctx context.Context, sh *shell.Shell, name string, ask api.Role
 	}()
 	for place := 0; ; {
 		var answer api.RoleAcquired
-		if err := sh.Call(ctx, http.MethodPut, rolePath(name), nil, ask, &answer); err != nil {
+		if queued {
+			answer, err = askFromQueue(ctx, sh, name, ask)
+		} else {
+			err = sh.Call(ctx, http.MethodPut, rolePath(name), nil, ask, &answer)
+		}
+		if err != nil {
 			return err
 		}
 		left := sh.Timeout - time.Since(began)
@@ -282,6 +287,30 @@ func waitForRole(ctx context.Context, sh *shell.Shell, name string, ask api.Role
 		// Half of what is left, so the call itself has time.
 		ask.Wait = max(time.Millisecond, min(left/2, 20*time.Second).Round(time.Millisecond)).String()
 	}
+}
+
+// askFromQueue makes a call for a role of which the session has a place in the queue. If it is interrupted, it releases
+// the claim, with which the call ends. Only then nothing is on its way that claims the role again: the caller has to
+// release that.
+func askFromQueue(
+	ctx context.Context, sh *shell.Shell, name string, ask api.RoleAcquire,
+) (answer api.RoleAcquired, err error) {
+	call, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		err = sh.Call(call, http.MethodPut, rolePath(name), nil, ask, &answer)
+	}()
+	select {
+	case <-answered:
+		return answer, err
+	case <-ctx.Done():
+	}
+	_ = leaveQueue(ctx, sh, name, ask.Session) // the caller repeats it
+	defer time.AfterFunc(leaveWithin, cancel).Stop()
+	<-answered
+	return answer, context.Cause(ctx)
 }
 
 // leaveWithin bounds the wait for the answer that a claim is released.

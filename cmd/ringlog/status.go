@@ -101,7 +101,11 @@ func quorumText(q api.Quorum) string {
 	if q.Voters == 0 {
 		return "not known"
 	}
-	return fmt.Sprintf("%d of %d voters healthy, %d needed, %d to spare", q.Healthy, q.Voters, q.Needed, max(0, q.Margin))
+	spare := fmt.Sprintf("%d to spare", q.Margin)
+	if q.Margin < 0 {
+		spare = fmt.Sprintf("%d missing", -q.Margin)
+	}
+	return fmt.Sprintf("%d of %d voters healthy, %d needed, %s", q.Healthy, q.Voters, q.Needed, spare)
 }
 
 // quorumTone is good while a voter may fail, or if there is only one.

@@ -81,6 +81,7 @@ func tailCommand(sh *shell.Shell) *cli.Command {
 			"created at the start of the log if there is none; an event is committed once it is printed, or is not what " +
 			"--where asks for.\n" +
 			"Events trimmed before you read them are reported as a gap.\n" +
+			"A terminal shows as much of a payload as fits its width; -o json, a pipe and ringlog get have all of it.\n" +
 			"It follows until Ctrl-C, -n or --until-end; --timeout bounds each request, and timeout(1) the whole.\n" +
 			"--local also prints what the node records of an ongoing outage, marked as local: such a record has no\n" +
 			"offset and does not count for -n. The log's own QUORUM_LOST and QUORUM_RESTORED follow the recovery.",

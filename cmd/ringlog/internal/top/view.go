@@ -302,7 +302,7 @@ func (m Model) findingRows(wide int) part {
 
 // nodeRows is the nodes as they answer, and as the leader has them.
 func (m Model) nodeRows(wide int) part {
-	columns := []column{{name: "node", least: 8}, {name: "role"}, {name: "health"}, {name: "applied", right: true},
+	columns := []column{{name: "node", least: 8}, {name: "role"}, {name: "health"}, {name: "offset", right: true},
 		{name: "lag"}, {name: "disk free"}, {name: "version", least: 8}, {name: "http", extra: 1}}
 	var rows [][]cell
 	for _, n := range m.last.Nodes {

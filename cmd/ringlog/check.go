@@ -138,14 +138,30 @@ func check(ctx context.Context, sh *shell.Shell, o checkOptions) error {
 // value.
 func judgeSweep(found sweep[nodeStatus], err error, endpoints []string, o checkOptions) (
 	state int, bad []problem, view nodeStatus) {
-	// A cluster that does not answer is in the worst state; the check has not failed.
-	if errors.Is(err, shell.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded) {
-		return checkCritical, []problem{{found: "no node answers at " + strings.Join(endpoints, ", ")}}, view
+	if err == nil {
+		return judgeAll(found, endpoints, o)
 	}
-	if err != nil {
-		return checkUnknown, []problem{{found: err.Error()}}, view
+	// A cluster that does not answer, or has no leader, is in the worst state; the check has not failed.
+	state = checkUnknown
+	if shell.ExitCode(err) == shell.ExitUnreachable || errors.Is(err, context.DeadlineExceeded) {
+		state = checkCritical
 	}
-	return judgeAll(found, endpoints, o)
+	return state, []problem{noStatus(err, endpoints)}, view
+}
+
+// noStatus is the problem that no node shows its status: none answers, or those that do refuse it.
+func noStatus(err error, endpoints []string) problem {
+	p := problem{shell.Brief(err), "start the nodes, or correct --endpoints"}
+	answer, answered := errors.AsType[*api.Error](err)
+	switch {
+	case refusesToken(err):
+		p.remedy = "give the cluster's token: --token-file, or " + shell.TokenVariable
+	case answered:
+		p.remedy = answer.Remedy
+	case errors.Is(err, shell.ErrUnreachable), errors.Is(err, context.DeadlineExceeded):
+		p.found = "no node answers at " + strings.Join(endpoints, ", ")
+	}
+	return p
 }
 
 // judgeAll returns the state that the statuses of all nodes amount to, and why: what the leader sees, and

@@ -3,11 +3,14 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
 // sees returns the status of a node of three voters: which leader it follows, and which members it does not reach.
@@ -30,6 +33,34 @@ func sees(id, leader string, silent ...string) answer[nodeStatus] {
 	}
 	s.Quorum = api.Quorum{Voters: 3, Needed: 2, Healthy: healthy, Margin: healthy - 2}
 	return answer[nodeStatus]{url: "http://" + id, value: s}
+}
+
+// Nodes that refuse to show their status have answered: they say what is wrong, whoever else is silent.
+func TestANodeThatRefusesHasAnswered(t *testing.T) {
+	refusal := `{"error":{"code":"no_leader","reason":"cut_off","message":"it hears no leader","remedy":"ask another"}}`
+	cutOff := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, refusal, http.StatusServiceUnavailable)
+	}))
+	defer cutOff.Close()
+	silent := "http://127.0.0.1:1"
+	for _, endpoints := range [][]string{{silent, cutOff.URL}, {cutOff.URL, silent}} {
+		sh := &shell.Shell{Endpoints: endpoints, Timeout: time.Minute, Getenv: func(string) string { return "" }}
+		found, err := askEverybody(t.Context(), sh, statusOf)
+		if answer, is := errors.AsType[*api.Error](err); !is || answer.Reason != api.ReasonCutOff {
+			t.Errorf("%v: %v", endpoints, err)
+		}
+		// Without a leader the cluster accepts nothing, which is no less than silence.
+		state, bad, _ := judgeSweep(found, err, endpoints, checkOptions{})
+		if text := problemsText(bad); state != checkCritical || text != "no_leader: it hears no leader: ask another" {
+			t.Errorf("%v: %d: %s", endpoints, state, text)
+		}
+		if _, err = lookAtCluster(t.Context(), sh); shell.Brief(err) != "no_leader: it hears no leader" {
+			t.Errorf("%v: %v", endpoints, err)
+		}
+		if _, _, err = sh.AnyStatus(t.Context()); shell.Brief(err) != "no_leader: it hears no leader" {
+			t.Errorf("%v: %v", endpoints, err)
+		}
+	}
 }
 
 func TestACheckJudgesOverAllNodes(t *testing.T) {

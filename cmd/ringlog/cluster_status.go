@@ -261,13 +261,17 @@ func watchCluster(ctx context.Context, sh *shell.Shell, every time.Duration, don
 		if err == nil {
 			now, err = shapeOf(view.rows)
 		} else if ctx.Err() == nil && shell.ExitCode(err) == shell.ExitUnreachable {
+			// A node that answers may refuse for want of a leader.
+			if !errors.Is(err, shell.ErrUnreachable) {
+				now = shell.Brief(err)
+			}
 			err = nil
 		}
 		if ctx.Err() != nil {
 			return nil
 		}
 		if err == nil && now != printed {
-			err = printChange(sh, view)
+			err = printChange(sh, view, now)
 		}
 		if err != nil || done(view) {
 			return err
@@ -282,11 +286,11 @@ func watchCluster(ctx context.Context, sh *shell.Shell, every time.Duration, don
 	}
 }
 
-// printChange prints the view with the time at which it changed.
-func printChange(sh *shell.Shell, v clusterView) error {
-	// Nobody answers: on stderr, since it is no view.
+// printChange prints the view with the time at which it changed; without rows, why there is none.
+func printChange(sh *shell.Shell, v clusterView, why string) error {
+	// On stderr, since it is no view.
 	if v.rows == nil {
-		sh.Say("%s no node answers", shell.Clock(time.Now()))
+		sh.Say("%s %s", shell.Clock(time.Now()), why)
 		return nil
 	}
 	if !sh.JSON {

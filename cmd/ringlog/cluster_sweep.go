@@ -35,7 +35,7 @@ type sighted interface {
 }
 
 // askEverybody puts a question to every node, with a leader or without. It fails if
-// no node answers.
+// no node answers it. A refusal is then its error rather than the silence of others.
 // All nodes of a list are asked at once, so silent ones cost no more than NodeWithin together.
 func askEverybody[T sighted](ctx context.Context, sh *shell.Shell,
 	question func(ctx context.Context, sh *shell.Shell, url string) (T, error)) (sweep[T], error) {
@@ -59,11 +59,15 @@ func askEverybody[T sighted](ctx context.Context, sh *shell.Shell,
 	slices.SortStableFunc(s.answers, func(a, b answer[T]) int {
 		return cmp.Or(cmp.Compare(clusterOf(a), clusterOf(b)), cmp.Compare(s.id(a), s.id(b)), cmp.Compare(a.url, b.url))
 	})
-	// If all fail the first error is reported.
-	if i := slices.IndexFunc(s.answers, func(a answer[T]) bool { return a.err == nil }); i < 0 {
-		return s, s.answers[0].err
+	// If all fail the error that says most is reported.
+	var failed error
+	for _, a := range s.answers {
+		if a.err == nil {
+			return s, nil
+		}
+		failed = shell.MoreTelling(failed, a.err)
 	}
-	return s, nil
+	return s, failed
 }
 
 // ask puts the question to the nodes at urls, and adds their answers and the members that they know.

@@ -80,11 +80,8 @@ func diagnoseCluster(ctx context.Context, sh *shell.Shell, maxSkew, maxAge time.
 	found, err := askEverybody(ctx, sh, timedStatusOf)
 	// Without any answer nothing else can be found, so this is the only finding.
 	if err != nil {
-		remedy := "start the nodes, or correct --endpoints"
-		if refusesToken(err) {
-			remedy = "give the cluster's token: --token-file, or " + shell.TokenVariable
-		}
-		return []shell.Finding{{Check: "cluster", Found: shell.Brief(err), Remedy: remedy}}
+		// Each endpoint may have another reason, such as a certificate: the error has one.
+		return []shell.Finding{{Check: "cluster", Found: shell.Brief(err), Remedy: noStatus(err, sh.Endpoints).remedy}}
 	}
 	return slices.Concat(clusterFindings(found, sh.Endpoints), []shell.Finding{versionsFinding(found)},
 		clockFindings(found, maxSkew), []shell.Finding{backupFinding(found, maxAge, clusterAge(ctx, sh, found))})

@@ -1,7 +1,6 @@
 package shell
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -90,6 +89,15 @@ func (sh *Shell) open(ctx context.Context, base, path, token string) (io.ReadClo
 	return nil, fmt.Errorf("%s: %w", base, answer.Error)
 }
 
+// MoreTelling returns which of two errors of nodes says more: whatever was answered says more than that nothing was.
+// Otherwise it is the first. nil is no error.
+func MoreTelling(first, next error) error {
+	if first == nil || (next != nil && errors.Is(first, ErrUnreachable) && !errors.Is(next, ErrUnreachable)) {
+		return next
+	}
+	return first
+}
+
 // NodeWithin bounds how long one node may take to answer if several are asked.
 const NodeWithin = 3 * time.Second
 
@@ -147,7 +155,7 @@ func (sh *Shell) AnyStatus(ctx context.Context) (raw json.RawMessage, leader str
 		text, id, failed := sh.statusWithin(ctx, e)
 		switch {
 		case failed != nil:
-			err = cmp.Or(err, failed)
+			err = MoreTelling(err, failed)
 		case raw == nil || id != "":
 			raw, leader = text, id
 		}

@@ -239,9 +239,9 @@ func TestAnOutageIsShownAndItsEnd(t *testing.T) {
 		Findings: []Finding{{Found: "no node answers at http://n1"}}}
 	s := newScreen(80, 24).send(down)
 	s.has(t, `^RINGLOG CRITICAL +10:00:09Z every 1s$`)
-	s.has(t, `^no node has answered yet$`)
+	s.has(t, `^no node has shown its status yet$`)
 	s.send(sampleAfter(5, 2), down)
-	s.has(t, `^no node answers; below is what they said at 10:00:05Z, 4s ago$`)
+	s.has(t, `^no node shows its status; below is what they said at 10:00:05Z, 4s ago$`)
 	s.has(t, `✗ no node answers at http://n1`)
 	s.has(t, `^  c001 `)
 	s.send(sampleAfter(11, 2)).has(t, `^RINGLOG OK +cluster c`)

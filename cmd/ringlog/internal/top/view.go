@@ -58,7 +58,7 @@ func (m Model) head() []string {
 		return []string{m.line(shell.Strong, "asking the nodes", state), "", ""}
 	}
 	cluster := ""
-	// The id of the cluster stays on the screen while no node answers.
+	// The id of the cluster stays on the screen while no node shows its status.
 	if id := m.last.View.ClusterID; id != "" {
 		cluster = "  cluster " + clean(id)
 	}
@@ -66,9 +66,9 @@ func (m Model) head() []string {
 	first := m.line(s.Tone, "RINGLOG "+s.Verdict, cluster, right)
 	// The verdict says why nobody answers, and the second line how old the rest of the screen is.
 	if s.Failed {
-		second := "no node has answered yet"
+		second := "no node has shown its status yet"
 		if !m.last.At.IsZero() {
-			second = fmt.Sprintf("no node answers; below is what they said at %s, %s ago", clock(m.last.At),
+			second = fmt.Sprintf("no node shows its status; below is what they said at %s, %s ago", clock(m.last.At),
 				shell.Short(s.At.Sub(m.last.At).Round(time.Second)))
 		}
 		return []string{first, m.paint(shell.Bad, cut(second, m.width)), ""}

@@ -66,7 +66,7 @@ func (a *admission) permit(r *http.Request, rt *route) error {
 			Message: fmt.Sprintf("the token %q is good for some types or cursors, and this shows all of them", who),
 			Remedy:  "use a token without --type and --cursor"}
 	}
-	return nil
+	return a.callers.cutOff(who, rt.needs)
 }
 
 // noPermission refuses a caller whose roles may not do something.

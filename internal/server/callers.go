@@ -24,7 +24,8 @@ import (
 // headerPrincipal names the token on whose behalf another node calls. It is believed from a node alone.
 const headerPrincipal = "Ringlog-Principal"
 
-// cutOffAfter is how long a node that hears no leader honours tokens: it does not learn that one is revoked.
+// cutOffAfter is how long a node that hears no leader honours tokens for more than monitoring: it does not learn that
+// one is revoked.
 const cutOffAfter = 10 * time.Second
 
 // lookEvery is how often open streams are compared with the tokens, beside each change of them.
@@ -74,8 +75,9 @@ type caller struct {
 
 // lasting is a stream, an exchange or a publish stream.
 type lasting struct {
-	who *caller         // whose token has to stay good
-	end func(why error) // ends it; it may be called more than once, and must not wait
+	who   *caller           // whose token has to stay good
+	needs access.Permission // what it takes
+	end   func(why error)   // ends it; it may be called more than once, and must not wait
 }
 
 // payer names the budget that a call at a remote address counts in: that of its token, so that callers of one address
@@ -248,17 +250,24 @@ func (c *callers) count(who *caller) error {
 		"send several events in a request, or raise the setting limits.requests_per_second")
 }
 
-// checked returns a caller whose token is good.
+// checked returns a caller whose token is good, as far as this node knows, see cutOff.
 func (c *callers) checked(who *caller) (*caller, error) {
-	if err := c.still(who); err != nil {
+	if err := c.valid(who); err != nil {
 		return nil, err
 	}
 	return who, nil
 }
 
-// still returns nil while the caller's token is valid: it is there, with the secret that was shown, and has not
-// expired. What a token may do never changes.
-func (c *callers) still(who *caller) error {
+// still returns nil while the caller's token is good for what a permission allows. What a token may do never changes.
+func (c *callers) still(who *caller, needs access.Permission) error {
+	if err := c.valid(who); err != nil {
+		return err
+	}
+	return c.cutOff(who, needs)
+}
+
+// valid returns nil while the caller's token is there, with the secret that was shown, and has not expired.
+func (c *callers) valid(who *caller) error {
 	// Root, a member and anybody have no token that could end.
 	if who.id == "" {
 		return nil
@@ -271,14 +280,21 @@ func (c *callers) still(who *caller) error {
 		return wrongToken()
 	case token.Expired(now):
 		return unauthenticated(api.ReasonExpired, fmt.Sprintf("the token %q has expired", token.Name))
-	case time.Since(c.node.HeardLeader()) > cutOffAfter:
-		// Another node may know, so a client tries the next one.
-		return &api.Error{Code: api.NoLeader, Reason: api.ReasonCutOff,
-			Message: fmt.Sprintf("this node has not heard a leader for %v, and does not know which tokens are revoked",
-				cutOffAfter),
-			Remedy: "ask another node, or use the cluster token"}
 	}
 	return nil
+}
+
+// cutOff refuses a call with a token at a node that may not know that the token is revoked, unless the call takes no
+// more than a monitor may: the outage has to be seen by those who watch for it.
+func (c *callers) cutOff(who *caller, needs access.Permission) error {
+	if who.id == "" || needs.To(access.Monitor) || time.Since(c.node.HeardLeader()) <= cutOffAfter {
+		return nil
+	}
+	// Another node may know, so a client tries the next one.
+	return &api.Error{Code: api.NoLeader, Reason: api.ReasonCutOff,
+		Message: fmt.Sprintf("this node has not heard a leader for %v, and does not know which tokens are revoked",
+			cutOffAfter),
+		Remedy: "ask another node, or use the cluster token"}
 }
 
 // unauthenticated refuses a caller that is not known.
@@ -297,12 +313,12 @@ func wrongToken() *api.Error {
 			"ringlog takes it from --token-file or RINGRIFT_CLUSTER_AUTH_TOKEN")
 }
 
-// enter has end called once a caller's token is not good any more. leave has to be called.
-func (c *callers) enter(who *caller, end func(why error)) (leave func()) {
+// enter has end called once a caller's token is not good any more for what a permission allows. leave has to be called.
+func (c *callers) enter(who *caller, needs access.Permission, end func(why error)) (leave func()) {
 	if who == nil || who.id == "" {
 		return func() {}
 	}
-	one := &lasting{who, end}
+	one := &lasting{who, needs, end}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lasting[one] = struct{}{}
@@ -313,15 +329,15 @@ func (c *callers) enter(who *caller, end func(why error)) (leave func()) {
 	}
 }
 
-// last returns a context of a call that lasts, which ends with the caller's token. cancel has to be called. A caller
-// without a token has no end.
-func (c *callers) last(ctx context.Context) (_ context.Context, cancel func()) {
+// last returns a context of a call that lasts and needs a permission, which ends with the caller's token. cancel has to
+// be called. A caller without a token has no end.
+func (c *callers) last(ctx context.Context, needs access.Permission) (_ context.Context, cancel func()) {
 	who, _ := callerOf(ctx)
 	if who == nil || who.id == "" {
 		return ctx, func() {}
 	}
 	ctx, end := context.WithCancelCause(ctx)
-	leave := c.enter(who, end)
+	leave := c.enter(who, needs, end)
 	return ctx, func() {
 		leave()
 		end(nil)
@@ -350,7 +366,7 @@ func (c *callers) look() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for one := range c.lasting {
-		if err := c.still(one.who); err != nil {
+		if err := c.still(one.who, one.needs); err != nil {
 			// It leaves by itself.
 			one.end(unauthenticated(api.ReasonRevoked, "the token is not good any more"))
 		}

@@ -153,7 +153,7 @@ func (s *Server) handler(rt route) http.Handler {
 			}
 			// What lasts ends with the caller's token.
 			if rt.stream || rt.lasts {
-				ctx, cancel := s.callers.last(r.Context())
+				ctx, cancel := s.callers.last(r.Context(), rt.needs)
 				defer cancel()
 				r = r.WithContext(ctx)
 			}

@@ -191,7 +191,7 @@ func (s *publishStream) publishNext(length int) (*ringlogv1.PublishResponse, err
 		return nil, raftnode.ErrDiverged
 	}
 	// A token that was good when the stream began may be none by now.
-	if err := s.callers.still(s.who); err != nil {
+	if err := s.callers.still(s.who, access.Publish); err != nil {
 		return nil, err
 	}
 	if err := s.callers.count(s.who); err != nil {

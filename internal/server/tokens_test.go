@@ -511,24 +511,57 @@ func TestWhatLastsEndsWithItsToken(t *testing.T) {
 	}
 }
 
-// A node that has not heard a leader for ten seconds does not know which tokens are revoked.
-func TestANodeThatHearsNoLeaderHonoursNoToken(t *testing.T) {
+// A node that has not heard a leader for ten seconds does not know which tokens are revoked: whoever has one may only
+// monitor there, so that the outage is seen.
+func TestANodeThatHearsNoLeaderLetsTokensOnlyMonitor(t *testing.T) {
 	t.Parallel()
 	deaf := &faultyNode{}
 	s := newSite(t, func(c *Config) { c.Token, c.Node = "root's", deaf })
-	header := s.tokenOf("t", api.NewToken{Roles: []string{"monitor"}})
+	of := func(roles ...string) []string { return s.tokenOf(roles[0], api.NewToken{Roles: roles}) }
+	monitor, admin, reader := of("monitor"), of("admin"), of("subscriber", "publisher")
 	for _, one := range []struct {
 		silent time.Duration
 		status int
 	}{{0, 200}, {cutOffAfter - time.Second, 200}, {cutOffAfter + time.Second, 503}, {0, 200}} {
 		deaf.silent.Store(int64(one.silent))
-		a := s.do("GET", "/v1/cluster", "", header...)
-		if a.status != one.status || (a.status == 503 && !strings.Contains(a.body, api.ReasonCutOff)) {
-			t.Errorf("after %s: %d %s", one.silent, a.status, a.body)
+		var reason []string
+		if one.status == 503 {
+			reason = []string{api.ReasonCutOff}
+		}
+		for _, path := range []string{"/status", "/metrics", "/v1/cluster", "/v1/cluster/outage", "/v1/members"} {
+			s.hold(monitor, wants{"GET", path, "", 200, nil})
+			s.hold(admin, wants{"GET", path, "", 200, nil})
+		}
+		s.hold(admin, wants{"GET", "/v1/events", "", one.status, reason},
+			wants{"GET", "/v1/tokens", "", one.status, reason},
+			wants{"PUT", "/v1/settings/dedup.window", `{"value":"5m"}`, one.status, reason})
+		s.hold(reader, wants{"GET", "/v1/events", "", one.status, reason},
+			wants{"POST", "/v1/events", `{"type":"A"}`, one.status, reason})
+		s.hold(monitor, wants{"GET", "/v1/events", "", 403, []string{api.ReasonPermission}})
+	}
+
+	// What lasts ends by the same rule, and a token that is known to be none gets nothing.
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	watch, _ := s.follow(ctx, "/v1/cluster/outage?follow=true", monitor...)
+	tail, _ := s.follow(ctx, "/v1/events?follow=true&from=end", reader...)
+	line := s.streamAs(reader)
+	deaf.silent.Store(int64(time.Hour))
+	for range tail {
+	}
+	if _, err := io.ReadAll(line.in); err != nil {
+		t.Errorf("a publish stream: %v", err)
+	}
+	for began := time.Now(); time.Since(began) < 3*lookEvery; {
+		if _, open := <-watch; !open { // heartbeats, at least
+			t.Fatal("the stream of outages ends")
 		}
 	}
-	deaf.silent.Store(int64(time.Hour))
-	s.ok("GET", "/v1/cluster", "") // with the cluster token
+	s.ok("GET", "/v1/events", "") // with the cluster token
+	s.ok("DELETE", "/v1/tokens/monitor", "")
+	s.hold(monitor, wants{"GET", "/status", "", 401, nil})
+	for range watch {
+	}
 }
 
 // What a follower passes on to the leader is done on its caller's behalf, over HTTP and over Connect.

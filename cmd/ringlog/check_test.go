@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -60,6 +63,41 @@ func TestANodeThatRefusesHasAnswered(t *testing.T) {
 		if _, _, err = sh.AnyStatus(t.Context()); shell.Brief(err) != "no_leader: it hears no leader" {
 			t.Errorf("%v: %v", endpoints, err)
 		}
+	}
+}
+
+// Without the cluster token digests are those of the nodes' newest states, which need not be of one index.
+func TestDigestsAreComparedWithAnyToken(t *testing.T) {
+	bearer, _, _ := api.MakeToken("")
+	for name, c := range map[string]struct {
+		digests     []string // of the nodes
+		ok, notDone bool
+	}{
+		"the same":       {[]string{`{"index":7,"hex":"aa"}`, `{"index":7,"hex":"aa"}`}, true, false},
+		"different":      {[]string{`{"index":7,"hex":"aa"}`, `{"index":7,"hex":"bb"}`}, false, false},
+		"of two indexes": {[]string{`{"index":7,"hex":"aa"}`, `{"index":8,"hex":"bb"}`}, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sh := &shell.Shell{Token: bearer, Out: io.Discard, Err: io.Discard, Getenv: os.Getenv}
+			var urls []string
+			for _, digest := range c.digests {
+				node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.URL.Path != "/status" {
+						http.NotFound(w, r)
+						return
+					}
+					fmt.Fprintf(w, `{"digest":%s}`, digest)
+				}))
+				defer node.Close()
+				urls = append(urls, node.URL)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			f := compareDigests(ctx, sh, urls)
+			if f.OK != c.ok || f.NotDone != c.notDone || (sh.PrintFindings([]shell.Finding{f}) == nil) != (c.ok || c.notDone) {
+				t.Errorf("%+v", f)
+			}
+		})
 	}
 }
 

@@ -39,7 +39,9 @@ func verifyCommand(sh *shell.Shell) *cli.Command {
 			"ringlog verify",
 			"ringlog verify --last 100000",
 		),
-		Description: "Asks all members that the endpoints know. Exits 1 if one differs or does not answer.",
+		Description: "Asks all members that the endpoints know. Exits 1 if one differs or does not answer.\n" +
+			"Only the cluster token gets digests of earlier states. With any other token, which has to be an admin's, the\n" +
+			"newest ones are compared; where the nodes are never at the same index, that check counts as not done.",
 		// A whole log may take minutes to read.
 		Flags: []cli.Flag{&cli.Uint64Flag{Name: "last",
 			Usage: "compare only the newest `N` events; 0 means all"}},
@@ -145,22 +147,32 @@ func awaitAgreement(ctx context.Context, ask func(context.Context) shell.Finding
 	}
 }
 
-// compareDigests compares the digests of the state at an index that all have.
+// compareDigests compares the digests of the state at an index that all have. Whoever has not the cluster token gets
+// only that of each node's newest state: such a comparison is not done if the nodes are never at the same index.
 func compareDigests(ctx context.Context, sh *shell.Shell, urls []string) shell.Finding {
-	// Digests are served to nodes, in the protocol of nodes.
 	secure, err := sh.TLS()
 	if err != nil {
 		return shell.Finding{Check: "digest", Found: err.Error()}
 	}
 	peers := server.NewPeers(sh.Token, server.Security{Config: func() *tls.Config { return secure }})
 	defer peers.Close()
+	// They are served to nodes, in the protocol of nodes, and the status has the newest.
+	digests := func(ctx context.Context, _ *shell.Shell, url string) ([]api.Digest, error) {
+		return peers.Digests(ctx, url)
+	}
+	_, _, newestOnly := api.ParseToken(sh.Token)
+	newestOnly = newestOnly || (sh.Token == "" && secure.GetClientCertificate != nil)
+	if newestOnly {
+		digests = func(ctx context.Context, sh *shell.Shell, url string) ([]api.Digest, error) {
+			s, err := statusOf(ctx, sh, url)
+			return []api.Digest{s.Digest}, err
+		}
+	}
+	var last shell.Finding
 	return awaitAgreement(ctx, func(ctx context.Context) shell.Finding {
 		// Each round counts from the beginning: nodes keep the digests of their newest indexes.
 		at := map[uint64]map[string]int{} // index, digest, how many nodes
 		// Count, for every index, how many nodes have which digest.
-		digests := func(ctx context.Context, _ *shell.Shell, url string) ([]api.Digest, error) {
-			return peers.Digests(ctx, url)
-		}
 		// A node without an answer makes the comparison impossible, not different.
 		for _, a := range askAll(ctx, sh, urls, digests) {
 			if a.err != nil {
@@ -173,13 +185,21 @@ func compareDigests(ctx context.Context, sh *shell.Shell, urls []string) shell.F
 				at[d.Index][d.Hex]++
 			}
 		}
-		return judgeDigests(at, len(urls))
+		f, compared := judgeDigests(at, len(urls))
+		if compared || !newestOnly {
+			last = f
+		} else if last.Check == "" {
+			// A difference that was found before counts more than that the nodes have moved on since.
+			return shell.Finding{Check: "digest", NotDone: true, Found: "not compared: the nodes are at different indexes",
+				Remedy: "use the cluster token, or compare while nothing is published"}
+		}
+		return last
 	})
 }
 
-// judgeDigests compares at the newest index that every node reported.
-func judgeDigests(at map[uint64]map[string]int, nodes int) shell.Finding {
-	f := shell.Finding{Check: "digest", Found: "there is no index at which all nodes have a digest"}
+// judgeDigests compares at the newest index that every node reported. compared is false if there is none.
+func judgeDigests(at map[uint64]map[string]int, nodes int) (f shell.Finding, compared bool) {
+	f = shell.Finding{Check: "digest", Found: "there is no index at which all nodes have a digest"}
 	// The answers are in no order: the index decides.
 	newest := uint64(0)
 	for index, digests := range at {
@@ -190,7 +210,7 @@ func judgeDigests(at map[uint64]map[string]int, nodes int) shell.Finding {
 		}
 		// Among several such indexes the latest covers most of the state.
 		if reported == nodes && index >= newest {
-			newest = index
+			newest, compared = index, true
 			f.OK = len(digests) == 1
 			f.Found = fmt.Sprintf("%d different digests at index %d", len(digests), index)
 			if f.OK {
@@ -199,7 +219,7 @@ func judgeDigests(at map[uint64]map[string]int, nodes int) shell.Finding {
 			}
 		}
 	}
-	return f
+	return f, compared
 }
 
 // compareOrder reads the same range from every node and compares it byte for byte.

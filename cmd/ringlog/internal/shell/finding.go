@@ -11,12 +11,18 @@ type Finding struct {
 	OK     bool   `json:"ok"`
 	Found  string `json:"found"`
 	Remedy string `json:"remedy,omitempty"` // what to do if it is not OK
+	// NotDone reports that the check could not be done, which is no problem. It is not OK either.
+	NotDone bool `json:"not_done,omitempty"`
 }
 
 // PrintFinding prints a finding with a mark that says whether it is good.
 func (sh *Shell) PrintFinding(f Finding) error {
 	return sh.Emit(f, func() error {
-		if err := sh.Hang("", sh.Mark(f.OK), f.Check+": "+f.Found); err != nil || f.Remedy == "" {
+		mark := sh.Mark(f.OK)
+		if f.NotDone {
+			mark = sh.Paint(Warn, "-")
+		}
+		if err := sh.Hang("", mark, f.Check+": "+f.Found); err != nil || f.Remedy == "" {
 			return err
 		}
 		return sh.Hang("  ", "", f.Remedy)
@@ -37,15 +43,16 @@ func (sh *Shell) Hang(indent, mark, text string) error {
 	return err
 }
 
-// PrintFindings prints all findings, and fails with ExitFailed if one is not OK.
+// PrintFindings prints all findings, and fails with ExitFailed if one that could be checked is not OK.
 func (sh *Shell) PrintFindings(findings []Finding) error {
 	bad := 0
 	// A check may find several problems.
 	failed := map[string]bool{}
 	for _, f := range findings {
 		// Findings are printed as they are in the list. One that is bad makes its check count as failed.
-		failed[f.Check] = failed[f.Check] || !f.OK
-		if !f.OK {
+		is := !f.OK && !f.NotDone
+		failed[f.Check] = failed[f.Check] || is
+		if is {
 			bad++
 		}
 		if err := sh.PrintFinding(f); err != nil {

@@ -83,8 +83,13 @@ func diagnoseCluster(ctx context.Context, sh *shell.Shell, maxSkew, maxAge time.
 		// Each endpoint may have another reason, such as a certificate: the error has one.
 		return []shell.Finding{{Check: "cluster", Found: shell.Brief(err), Remedy: noStatus(err, sh.Endpoints).remedy}}
 	}
-	return slices.Concat(clusterFindings(found, sh.Endpoints), []shell.Finding{versionsFinding(found)},
-		clockFindings(found, maxSkew), []shell.Finding{backupFinding(found, maxAge, clusterAge(ctx, sh, found))})
+	findings := slices.Concat(clusterFindings(found, sh.Endpoints), []shell.Finding{versionsFinding(found)},
+		clockFindings(found, maxSkew))
+	// A cluster that is not formed has nothing to back up.
+	if len(found.clusters()) > 0 {
+		findings = append(findings, backupFinding(found, maxAge, clusterAge(ctx, sh, found)))
+	}
+	return findings
 }
 
 // clusterAge returns for how long the cluster has existed, or at least a long time if that is not known: the log does
@@ -176,15 +181,23 @@ func clockFindings(found sweep[timedStatus], most time.Duration) (findings []she
 }
 
 // backupFinding looks for the newest backup that a node has sent. A cluster that is younger than a backup may be needs
-// none yet.
+// none yet. Members that do not answer may have sent a newer one, so they are named with what is found without them.
 func backupFinding(found sweep[timedStatus], most, clusterAge time.Duration) shell.Finding {
 	// Any node may have sent the newest backup, and each remembers its own.
 	var newest time.Time
 	by := ""
-	for _, a := range found.answers {
-		if a.err == nil && a.value.LastBackup.After(newest) {
+	var silent []string
+	for _, a := range found.nodes() {
+		switch {
+		case a.err != nil:
+			silent = append(silent, found.id(a))
+		case a.value.LastBackup.After(newest):
 			newest, by = a.value.LastBackup, a.value.NodeID
 		}
+	}
+	none, unknown := "none yet", ""
+	if len(silent) > 0 {
+		none, unknown = "no node that answers has made one", "; silent: "+strings.Join(silent, ", ")
 	}
 	f := shell.Finding{Check: "backup", Remedy: "run ringlog snapshot save each day, and keep the files elsewhere"}
 	// The time of a backup is by the clock of the node that has sent it.
@@ -193,11 +206,11 @@ func backupFinding(found sweep[timedStatus], most, clusterAge time.Duration) she
 	switch {
 	case newest.IsZero() && clusterAge <= most:
 		f.OK, f.Remedy = true, ""
-		f.Found = fmt.Sprintf("none yet, of a cluster that is %s old", shell.Short(clusterAge))
+		f.Found = fmt.Sprintf("%s, of a cluster that is %s old%s", none, shell.Short(clusterAge), unknown)
 	case newest.IsZero():
-		f.Found = "no node that answers has ever made one"
+		f.Found = "no node that answers has ever made one" + unknown
 	case age > most:
-		f.Found = fmt.Sprintf("the newest is %s old (of %s)", shell.Short(age), by)
+		f.Found = fmt.Sprintf("the newest is %s old (of %s)%s", shell.Short(age), by, unknown)
 	default:
 		f.OK, f.Remedy = true, ""
 		f.Found = fmt.Sprintf("%s made one %s ago", by, shell.Short(age))

@@ -69,7 +69,8 @@ func checkFormatOf(sh *shell.Shell, text string) (checkFormat, error) {
 func checkCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "check", Usage: "check the cluster's health for a monitoring system",
-		Description: "Exits 0 for OK, 1 for WARNING, 2 for CRITICAL and 3 for UNKNOWN, as monitoring plugins do.",
+		Description: "Exits 0 for OK, 1 for WARNING, 2 for CRITICAL and 3 for UNKNOWN, as monitoring plugins do.\n" +
+			"With -o json it prints an object of state, code, message, problems (a list of found and remedy) and figures.",
 		UsageText: shell.Examples(
 			"ringlog check",
 			"ringlog check --nodes --format prometheus",
@@ -93,16 +94,16 @@ func checkCommand(sh *shell.Shell) *cli.Command {
 		},
 		// For a monitor, wrong usage is UNKNOWN: 2 would read as CRITICAL.
 		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
-			return checkDone(sh, asNagios, checkUnknown, err.Error(), nil)
+			return checkMisused(sh, asNagios, err.Error())
 		},
 		Action: func(c *cli.Context) error {
 			format, err := checkFormatOf(sh, c.String("format"))
 			if err != nil {
-				return checkDone(sh, asNagios, checkUnknown, err.Error(), nil)
+				return checkMisused(sh, asNagios, err.Error())
 			}
 			// Wrong arguments are UNKNOWN, too: a monitor must not take them for a state of the cluster.
 			if err := shell.Exactly(c, 0, ""); err != nil {
-				return checkDone(sh, format, checkUnknown, err.Error(), nil)
+				return checkMisused(sh, format, err.Error())
 			}
 			o := checkOptions{format: format, warnLag: c.Uint64("warning-lag"), critLag: c.Uint64("critical-lag"),
 				warnAge: c.Duration("warning-age"), critAge: c.Duration("critical-age"),
@@ -111,7 +112,7 @@ func checkCommand(sh *shell.Shell) *cli.Command {
 				nodes:       c.Bool("nodes")}
 			// Compared as a whole: any limit that is set makes a difference.
 			if o.nodes && o != (checkOptions{nodes: true, format: format}) {
-				return checkDone(sh, format, checkUnknown, "--nodes excludes limits of lag, dead letters and subscriptions", nil)
+				return checkMisused(sh, format, "--nodes excludes limits of lag, dead letters and subscriptions")
 			}
 			return check(c.Context, sh, o)
 		},
@@ -124,14 +125,19 @@ func check(ctx context.Context, sh *shell.Shell, o checkOptions) error {
 	state, bad, s := judgeSweep(found, err, sh.Endpoints, o)
 	// Without a view there are no figures either.
 	if err != nil {
-		return checkDone(sh, o.format, state, problemsText(bad), nil)
+		return checkDone(sh, o.format, state, problemsText(bad), bad, nil)
 	}
 	// A healthy cluster is described, too: the line is what an operator reads first.
 	words := problemsText(bad)
 	if len(bad) == 0 {
 		words = fmt.Sprintf("%s leads, %s, cluster %s", s.LeaderID, quorumText(s.Quorum), s.ClusterID)
 	}
-	return checkDone(sh, o.format, state, words, performance(s))
+	return checkDone(sh, o.format, state, words, bad, performance(s))
+}
+
+// checkMisused prints that the command line is wrong, which is UNKNOWN.
+func checkMisused(sh *shell.Shell, format checkFormat, why string) error {
+	return checkDone(sh, format, checkUnknown, why, []problem{{Found: why}}, nil)
 }
 
 // judgeSweep judges a sweep, or that it has failed with err, as judgeAll does. If it has failed, view is the zero
@@ -155,11 +161,11 @@ func noStatus(err error, endpoints []string) problem {
 	answer, answered := errors.AsType[*api.Error](err)
 	switch {
 	case refusesToken(err):
-		p.remedy = "give the cluster's token: --token-file, or " + shell.TokenVariable
+		p.Remedy = "give the cluster's token: --token-file, or " + shell.TokenVariable
 	case answered:
-		p.remedy = answer.Remedy
+		p.Remedy = answer.Remedy
 	case errors.Is(err, shell.ErrUnreachable), errors.Is(err, context.DeadlineExceeded):
-		p.found = "no node answers at " + strings.Join(endpoints, ", ")
+		p.Found = "no node answers at " + strings.Join(endpoints, ", ")
 	}
 	return p
 }
@@ -178,12 +184,12 @@ func judgeAll(found sweep[nodeStatus], endpoints []string, o checkOptions) (
 	state, bad = judge(view, o)
 	// Nodes of two clusters in one list of endpoints make every other figure meaningless.
 	if found.mixed() != "" {
-		state, bad = checkCritical, append([]problem{{found: found.mixed()}}, bad...)
+		state, bad = checkCritical, append([]problem{{Found: found.mixed()}}, bad...)
 	}
 	// A node that sees something differently is a warning at least.
 	for _, a := range found.answers {
 		if more := differs(a, view, found.members, endpoints); more != "" {
-			state, bad = max(state, checkWarning), append(bad, problem{found: more})
+			state, bad = max(state, checkWarning), append(bad, problem{Found: more})
 		}
 	}
 	return state, bad, view
@@ -360,8 +366,18 @@ func performance(s nodeStatus) []figure {
 	}
 }
 
-// checkDone prints the verdict, with figures if there are any, and returns its exit code.
-func checkDone(sh *shell.Shell, format checkFormat, state int, words string, figures []figure) error {
+// checkResult is a result in JSON.
+type checkResult struct {
+	State    string            `json:"state"` // OK, WARNING, CRITICAL or UNKNOWN
+	Code     int               `json:"code"`  // the exit code
+	Message  string            `json:"message"`
+	Problems []problem         `json:"problems"`
+	Figures  map[string]uint64 `json:"figures,omitempty"` // by name; none where no node shows its status
+}
+
+// checkDone prints the verdict in words, with its problems and figures where the format has them, and returns its exit
+// code.
+func checkDone(sh *shell.Shell, format checkFormat, state int, words string, bad []problem, figures []figure) error {
 	// Every form has the same state. A monitor reads the exit code first.
 	name, tone := verdictName(state)
 	var err error
@@ -369,7 +385,12 @@ func checkDone(sh *shell.Shell, format checkFormat, state int, words string, fig
 	case format == asPrometheus:
 		err = sh.Print(prometheusText(state, figures))
 	case format == asJSON || sh.JSON:
-		err = sh.PrintLine(map[string]any{"state": name, "code": state, "message": words})
+		v := checkResult{State: name, Code: state, Message: words, Problems: append([]problem{}, bad...),
+			Figures: map[string]uint64{}}
+		for _, f := range figures {
+			v.Figures[f.name] = f.value
+		}
+		err = sh.PrintLine(v)
 	default:
 		line := fmt.Sprintf("RINGLOG %s - %s", sh.Paint(tone, name), words)
 		// Figures follow the bar. Only what is read by a program has them: people do not read them.

@@ -81,7 +81,7 @@ func diagnoseCluster(ctx context.Context, sh *shell.Shell, maxSkew, maxAge time.
 	// Without any answer nothing else can be found, so this is the only finding.
 	if err != nil {
 		// Each endpoint may have another reason, such as a certificate: the error has one.
-		return []shell.Finding{{Check: "cluster", Found: shell.Brief(err), Remedy: noStatus(err, sh.Endpoints).remedy}}
+		return []shell.Finding{{Check: "cluster", Found: shell.Brief(err), Remedy: noStatus(err, sh.Endpoints).Remedy}}
 	}
 	findings := slices.Concat(clusterFindings(found, sh.Endpoints), []shell.Finding{versionsFinding(found)},
 		clockFindings(found, maxSkew))
@@ -121,8 +121,8 @@ func clusterFindings(found sweep[timedStatus], endpoints []string) (findings []s
 	_, list, view := judgeAll(plain, endpoints, checkOptions{})
 	// Without limits of lag or letters, only what is wrong with the nodes themselves is in the list.
 	for _, bad := range list {
-		findings = append(findings, shell.Finding{Check: "cluster", Found: bad.found,
-			Remedy: cmp.Or(bad.remedy, "ringlog cluster status shows each node")})
+		findings = append(findings, shell.Finding{Check: "cluster", Found: bad.Found,
+			Remedy: cmp.Or(bad.Remedy, "ringlog cluster status shows each node")})
 	}
 	// An even number survives no more failures than the next lower one, and a single voter none.
 	if n := view.Quorum.Voters; n > 0 && (n == 1 || n%2 == 0) {

@@ -180,14 +180,17 @@ func notAdmittedText(id, cluster, notFormed, refused string) string {
 }
 
 // problem is something that an operator should act on.
-type problem struct{ found, remedy string }
+type problem struct {
+	Found  string `json:"found"`
+	Remedy string `json:"remedy,omitempty"`
+}
 
 // String is the problem with its remedy, on one line.
 func (p problem) String() string {
-	if p.remedy == "" {
-		return p.found
+	if p.Remedy == "" {
+		return p.Found
 	}
-	return p.found + ": " + p.remedy
+	return p.Found + ": " + p.Remedy
 }
 
 // seeOutage is the remedy where too few voters answer.

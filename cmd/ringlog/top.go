@@ -92,7 +92,7 @@ func sampleOf(found sweep[nodeStatus], err error, endpoints []string, at time.Ti
 	s := top.Sample{At: at, Failed: err != nil, View: view.Status}
 	s.Verdict, s.Tone = verdictName(state)
 	for _, p := range bad {
-		s.Findings = append(s.Findings, top.Finding{Found: p.found, Remedy: p.remedy})
+		s.Findings = append(s.Findings, top.Finding{Found: p.Found, Remedy: p.Remedy})
 	}
 	if err != nil {
 		return s

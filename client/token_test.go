@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/client/internal/calls"
+	"github.com/ringrift/ringlog/internal/server"
 )
 
 // A token that is replaced in its file is used once the nodes want it, by requests and by readers that are open.
@@ -86,5 +88,25 @@ func TestATokenThatIsReplacedInItsFileIsUsed(t *testing.T) {
 	if _, err := client.New(client.Config{Endpoints: []string{d.url}, TokenFile: file}); err == nil ||
 		!strings.Contains(err.Error(), "TokenFile: "+file+" is empty") {
 		t.Errorf("an empty file: %v", err)
+	}
+}
+
+// A Go program with a wrong token learns where one can be given, whichever way it has called.
+func TestARefusedTokenNamesTheFieldsOfConfig(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t, startNode(t, func(c *server.Config) { c.Token = "right" }).server.Handler())
+	c := dial(t, client.Config{Token: "wrong"}, d)
+	var tailing error
+	for _, err := range c.Tail(t.Context(), client.TailOptions{NoFollow: true}) {
+		tailing = err
+	}
+	_, publishing := c.Publish(t.Context(), numbered(1))
+	_, getting := c.Get(t.Context(), 1)
+	_, asking := c.Admin().StatusOf(t.Context(), d.url)
+	for name, err := range map[string]error{"publish": publishing, "get": getting, "status": asking, "tail": tailing} {
+		answer, ok := errors.AsType[*api.Error](err)
+		if !ok || answer.Remedy != "set the client's Config.Token, or name a file that has the token in Config.TokenFile" {
+			t.Errorf("%s: %v, remedy %q", name, err, answer.Remedy)
+		}
 	}
 }

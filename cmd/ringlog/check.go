@@ -160,10 +160,8 @@ func noStatus(err error, endpoints []string) problem {
 	p := problem{shell.Brief(err), "start the nodes, or correct --endpoints"}
 	answer, answered := errors.AsType[*api.Error](err)
 	switch {
-	case refusesToken(err):
-		p.Remedy = "give the cluster's token: --token-file, or " + shell.TokenVariable
 	case answered:
-		p.Remedy = answer.Remedy
+		p.Remedy = shell.Remedy(answer)
 	case errors.Is(err, shell.ErrUnreachable), errors.Is(err, context.DeadlineExceeded):
 		p.Found = "no node answers at " + strings.Join(endpoints, ", ")
 	}

@@ -262,6 +262,10 @@ func classify(err error, sent bool) fault {
 		return f
 	}
 
+	// A node's remedy is for programs in any language.
+	if f.answer.Code == api.Unauthenticated && f.answer.Field == "Authorization" {
+		f.answer.Remedy = "set the client's Config.Token, or name a file that has the token in Config.TokenFile"
+	}
 	// Most answers are final: the same request is refused again. The others may pass.
 	f.err, f.leader = f.answer, f.answer.LeaderHTTP
 	switch code := f.answer.Code; {

@@ -476,11 +476,20 @@ func describeCause(err error, sh *Shell) string {
 	case errors.Is(err, client.ErrOutcomeUnknown):
 		return err.Error()
 	case errors.As(err, &answer):
-		return strings.TrimSuffix(answerText(answer)+"\n"+answer.Remedy, "\n")
+		return strings.TrimSuffix(answerText(answer)+"\n"+Remedy(answer), "\n")
 	case errors.As(err, &bad) && bad.Remedy != "":
 		return err.Error() + "\n" + bad.Remedy
 	}
 	return err.Error()
+}
+
+// Remedy returns what to do about a node's answer. For a token that is refused it names where this program takes one
+// from: the remedy of the answer is for programs that use the HTTP interface or package client.
+func Remedy(answer *api.Error) string {
+	if answer.Code == api.Unauthenticated {
+		return "give the cluster's token: --token-file, or " + TokenVariable
+	}
+	return answer.Remedy
 }
 
 // neverConnected reports whether an attempt failed because no connection was accepted.

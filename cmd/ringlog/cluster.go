@@ -171,20 +171,34 @@ func addMemberCommand(sh *shell.Shell) *cli.Command {
 			// The id and the raft address are not given: the cluster asks the new node for them.
 			// The others reach the node at the address that is given here.
 			in := map[string]any{"http": at[0], "voter": !c.Bool("non-voter"), "force": c.Bool("force")}
-			return silentNewcomer(at[0], changeMember(c.Context, sh, http.MethodPost, "/v1/members", in, "added"))
+			err = changeMember(c.Context, sh, http.MethodPost, "/v1/members", in, "added")
+			return newcomerProblem(c.Context, sh, at[0], err)
 		}),
 	}
 }
 
-// silentNewcomer distinguishes a new node that the cluster cannot connect to from a request that
-// is wrong.
-func silentNewcomer(at string, err error) error {
+// newcomerProblem distinguishes a new node that the cluster cannot connect to, and the raft port of a node, from a
+// request that is wrong.
+func newcomerProblem(ctx context.Context, sh *shell.Shell, at string, err error) error {
+	answer, refused := errors.AsType[*api.Error](err)
+	switch {
+	case !refused:
+		return err
 	// Only this reason means that the request was right and the new node did not answer the cluster.
-	var answer *api.Error
-	if !errors.As(err, &answer) || answer.Reason != api.ReasonUnreachable {
+	case answer.Reason == api.ReasonUnreachable:
+		return fmt.Errorf("%w at %s\n%s", shell.ErrNewcomerSilent, at, answer.Remedy)
+	case answer.Field != "http":
 		return err
 	}
-	return fmt.Errorf("%w at %s\n%s", shell.ErrNewcomerSilent, at, answer.Remedy)
+	// The cluster does not show what it has found there, so the address is asked from here, without the token.
+	ctx, cancel := context.WithTimeout(ctx, shell.NodeWithin)
+	defer cancel()
+	var health json.RawMessage
+	found, is := errors.AsType[*api.Error](sh.At(at).Ask(ctx, at, "/healthz", &health))
+	if is && found.Reason == "raft_port" {
+		return shell.Usagef("%s: %s\n%s", at, found.Message, found.Remedy)
+	}
+	return err
 }
 
 // changeMember makes a change and prints what the members are then.

@@ -163,10 +163,8 @@ func tailOptionsOf(sh *shell.Shell, c *cli.Context) (o tailOptions, err error) {
 // tail prints events until ctx ends, or what the options say.
 func tail(ctx context.Context, sh *shell.Shell, o tailOptions) (err error) {
 	if o.local {
-		// A copy, so the endpoints of the shell stay as they were given.
-		first := *sh
-		first.Endpoints = sh.Endpoints[:1]
-		sh = &first
+		// Of the shell itself: what is reported about a failure is about this endpoint, too.
+		sh.Endpoints = sh.Endpoints[:1]
 	}
 	// A cluster that cannot be reached is an error at once, not a tail that waits.
 	c, err := sh.DialReachable(ctx)

@@ -540,6 +540,10 @@ func TestANodeThatHearsNoLeaderLetsTokensOnlyMonitor(t *testing.T) {
 		s.hold(monitor, wants{"GET", "/v1/events", "", 403, []string{api.ReasonPermission}})
 	}
 
+	if t.Failed() {
+		t.FailNow() // nothing below would end
+	}
+
 	// What lasts ends by the same rule, and a token that is known to be none gets nothing.
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // CheckName refuses what cannot be the name of a cursor, a producer or a caller. The limit is in bytes.
@@ -30,3 +31,18 @@ func CheckCursorName(name string, limit int) error {
 
 // NoLimit is a limit that no name reaches.
 const NoLimit = int(^uint(0) >> 1)
+
+// TruncateText bounds a text in bytes and says how much is gone.
+func TruncateText(text string, limit int) string {
+	// Letters are shown as JSON, which has valid UTF-8 alone.
+	text = strings.ToValidUTF8(text, "�")
+	if len(text) <= limit {
+		return text
+	}
+	// The cut must not leave a part of a character.
+	cut := limit
+	for cut > 0 && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return fmt.Sprintf("%s … (%d more bytes)", text[:cut], len(text)-cut)
+}

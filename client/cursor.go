@@ -21,13 +21,15 @@ import (
 )
 
 // CursorOptions say how to open a cursor. From, Filter and Policy count if it is
-// made; if it exists, a Filter or Policy given here must be its own.
+// made; if it exists, what is given here of Filter and Policy must be its own, and what is left
+// out is not compared.
 type CursorOptions struct {
 	From   Position // by default the start
 	Filter event.Filter
 	Policy CursorPolicy
 	// Change gives a cursor that has another filter or policy these ones, from its commit on:
-	// events before that are not redelivered, and none after it is lost.
+	// events before that are not redelivered, and none after it is lost. What is left out is then
+	// all events and the cluster's settings.
 	Change   bool
 	NoCreate bool // a cursor that does not exist is an error with the code not_found
 	// NoScanCommit leaves every commit to the caller. Otherwise Next, while it waits, commits
@@ -104,9 +106,12 @@ func (c *Client) openCursor(ctx context.Context, name string, o CursorOptions) (
 	spec := CursorSpec{From: o.From, Filter: o.Filter, Policy: o.Policy}
 
 	// A filter or policy that is given must be the cursor's own, which CreateCursor checks, or is changed.
-	stated := o.Change || !o.Filter.Empty() || o.Policy != CursorPolicy{}
+	stated, create := !o.Filter.Empty() || o.Policy != CursorPolicy{}, c.CreateCursor
+	if o.Change {
+		stated, create = true, c.createCursor
+	}
 	if stated && !o.NoCreate {
-		_, err := c.CreateCursor(ctx, name, spec)
+		_, err := create(ctx, name, spec)
 		if o.Change && calls.IsAnswer(err, api.Exists) {
 			err = c.ChangeCursor(ctx, name, o.Filter, o.Policy)
 		}

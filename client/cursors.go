@@ -45,14 +45,43 @@ type CursorSpec struct {
 	Policy CursorPolicy
 }
 
-// CreateCursor creates a cursor. If there is one of that name it is returned if filter and
-// policy are the same, and else the code is exists.
+// CreateCursor creates a cursor. If there is one of that name it is returned if it has what spec
+// gives of filter and policy, and else the code is exists. What is left out is not compared.
 func (c *Client) CreateCursor(ctx context.Context, name string, spec CursorSpec) (CursorInfo, error) {
+	info, err := c.createCursor(ctx, name, spec)
+	return c.orExisting(ctx, name, info, err, api.CursorSettings{Filter: spec.Filter, Policy: spec.Policy})
+}
+
+// createCursor creates a cursor. If there is one of that name that has another filter or policy, the code is exists.
+func (c *Client) createCursor(ctx context.Context, name string, spec CursorSpec) (CursorInfo, error) {
 	req := &ringlogv1.CreateCursorRequest{Name: name, From: wirePosition(orStart(spec.From)),
 		Filter: filterToWire(spec.Filter), Policy: policyToWire(spec.Policy)}
 	resp, err := cursorCall(ctx, c, calls.Op{Name: "create cursor", Subject: name},
 		ringlogv1connect.CursorServiceClient.CreateCursor, req)
 	return cursorOf(resp.GetCursor()), err
+}
+
+// orExisting returns the answer to a creation, but the cursor that exists if that has all that was given, which nodes
+// refuse where it differs in what was left out.
+func (c *Client) orExisting(
+	ctx context.Context, name string, made CursorInfo, err error, given api.CursorSettings,
+) (CursorInfo, error) {
+	refused, ok := errors.AsType[*api.Error](err)
+	if !ok || refused.Code != api.Exists {
+		return made, err
+	}
+	var found api.Cursor
+	query := url.Values{"consistency": {"linearizable"}}
+	failed := c.Admin().Do(ctx, http.MethodGet, "/v1/cursors/"+url.PathEscape(name), query, nil, &found)
+	if failed != nil || !given.FoundIn(&found, refused) {
+		return made, err
+	}
+	return CursorInfo{
+		Name: found.Name, Filter: found.Filter, Policy: found.Policy,
+		Committed: found.Committed, Generation: found.Generation, Created: found.Created, Touched: found.Touched,
+		Gap: found.Gap, LagEvents: found.LagEvents, LagAtLeast: found.LagAtLeast,
+		LagTime: time.Duration(found.LagSeconds * float64(time.Second)),
+	}, nil
 }
 
 // Cursor returns one cursor, or the code not_found.

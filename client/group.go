@@ -17,7 +17,7 @@ import (
 )
 
 // GroupOptions say how to join a group. From to MaxPending count if it is made; if it
-// exists, what is given here but From must be its own.
+// exists, what is given here but From must be its own, and what is left out is not compared.
 type GroupOptions struct {
 	// Member is the name of this member, which no other may have at the same time: they
 	// would end each other's sessions. "" is one made of host, process and a random part.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -222,4 +223,69 @@ func TestAGroupIsNotACursor(t *testing.T) {
 	wantCode(t, err, api.Exists)
 	_, err = c.JoinGroup(t.Context(), "nobody", client.GroupOptions{NoCreate: true})
 	wantCode(t, err, api.NotFound)
+}
+
+func TestWhatIsLeftOutIsNotCompared(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
+	filter, policy := event.Filter{Types: []string{"DATA_SYNC_*"}}, client.CursorPolicy{HoldFor: time.Hour}
+	if _, err := c.CreateGroup(t.Context(), "g9", client.GroupSpec{Filter: filter, MaxDeliver: 9}); err != nil {
+		t.Fatal(err)
+	}
+	made, err := c.CreateCursor(t.Context(), "c9", client.CursorSpec{Filter: filter, Policy: policy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []client.GroupOptions{{Filter: filter}, {MaxDeliver: 9}, {AckWait: 30 * time.Second}} {
+		m, err := c.JoinGroup(t.Context(), "g9", o)
+		if err != nil {
+			t.Errorf("%+v: %v", o, err)
+			continue
+		}
+		if err := m.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, o := range []client.CursorOptions{{Filter: filter}, {Policy: policy}} {
+		cur, err := c.OpenCursor(t.Context(), "c9", o)
+		if err != nil {
+			t.Errorf("%+v: %v", o, err)
+			continue
+		}
+		if err := cur.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	found, err := c.CreateCursor(t.Context(), "c9", client.CursorSpec{Policy: policy})
+	if found.Generation, made.Generation = 0, 0; err != nil || !reflect.DeepEqual(found.Filter, made.Filter) ||
+		found.Policy != made.Policy || !found.Created.Equal(made.Created) || found.Name != made.Name {
+		t.Errorf("%+v, not %+v: %v", found, made, err)
+	}
+
+	// What is given and differs is named alone.
+	_, err = c.JoinGroup(t.Context(), "g9", client.GroupOptions{MaxDeliver: 8})
+	wantCode(t, err, api.Exists)
+	if answer, ok := errors.AsType[*api.Error](err); !ok ||
+		answer.Message != `the group "g9" exists with other settings: group.max_deliver is 9, not 8` {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestAChangeTakesWhatIsLeftOutAway(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
+	spec := client.CursorSpec{Filter: event.Filter{Types: []string{"A"}}, Policy: client.CursorPolicy{HoldFor: time.Hour}}
+	if _, err := c.CreateCursor(t.Context(), "c", spec); err != nil {
+		t.Fatal(err)
+	}
+	cur, err := c.OpenCursor(t.Context(), "c", client.CursorOptions{Filter: spec.Filter, Change: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cur.Close()
+	if is := cur.Info(); is.Policy != (client.CursorPolicy{}) || is.Filter.Empty() {
+		t.Errorf("%+v", is)
+	}
 }

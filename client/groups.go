@@ -28,9 +28,9 @@ type GroupSpec struct {
 }
 
 // CreateGroup creates a group: a cursor whose events its members share. If there is one of
-// that name it is returned if all is the same; else, or if that is a plain cursor, the code is
-// exists. Cursor, Cursors, SeekCursor and DeleteCursor take groups
-// as well.
+// that name it is returned if it has what spec gives, but for From; else, or if that is a plain
+// cursor, the code is exists. What is left out is not compared. Cursor, Cursors, SeekCursor and
+// DeleteCursor take groups as well.
 func (c *Client) CreateGroup(ctx context.Context, name string, spec GroupSpec) (CursorInfo, error) {
 	req := &ringlogv1.CreateGroupRequest{Name: name, From: wirePosition(orStart(spec.From)),
 		Filter: filterToWire(spec.Filter), Policy: policyToWire(spec.Policy)}
@@ -44,7 +44,9 @@ func (c *Client) CreateGroup(ctx context.Context, name string, spec GroupSpec) (
 	defer cancel()
 	resp, err := serviceCall(ctx, c, calls.Op{Name: "create group", Subject: name}, calls.Idempotent, groupService,
 		ringlogv1connect.GroupServiceClient.CreateGroup, req)
-	return cursorOf(resp.GetCursor()), err
+	given := api.CursorSettings{Filter: spec.Filter, Policy: spec.Policy, Group: &api.GroupPolicy{
+		AckWait: spec.AckWait, MaxDeliver: spec.MaxDeliver, MaxPending: spec.MaxPending}}
+	return c.orExisting(ctx, name, cursorOf(resp.GetCursor()), err, given)
 }
 
 // exchangeGroup makes one call of a member.

@@ -287,13 +287,12 @@ func policyText(p api.CursorPolicy) string {
 
 // createCursorOptions are the flags that cursors and groups are created with.
 type createCursorOptions struct {
-	name   string           // checked by checkingName
-	from   api.Position     // resolved by the node
-	filter event.Filter     // empty takes all events
-	policy api.CursorPolicy // what it may hold back from retention
+	name  string       // checked by checkingName
+	from  api.Position // resolved by the node
+	given api.CursorSettings
 }
 
-// createCursorCommand is cursor create. A cursor that exists is printed if it is the same, and else refused.
+// createCursorCommand is cursor create. A cursor that exists is printed if it has what is given, and else refused.
 func createCursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "create", Usage: "create a cursor; one that exists is left as it is", ArgsUsage: "NAME",
@@ -308,7 +307,7 @@ func createCursorCommand(sh *shell.Shell) *cli.Command {
 			if err != nil {
 				return err
 			}
-			return createCursor(c.Context, sh, o)
+			return createCursor(c.Context, sh, cursorPath(o.name), o)
 		})),
 	}
 }
@@ -332,7 +331,7 @@ func cursorFlags() []cli.Flag {
 func createCursorOptionsOf(c *cli.Context) (o createCursorOptions, err error) {
 	// checkingName has checked the name.
 	o.name = c.Args().First()
-	o.filter, err = filterOf(c)
+	o.given.Filter, err = filterOf(c)
 	if err != nil {
 		return o, err
 	}
@@ -340,26 +339,38 @@ func createCursorOptionsOf(c *cli.Context) (o createCursorOptions, err error) {
 	if err != nil {
 		return o, err
 	}
-	o.policy = api.CursorPolicy{HoldEvents: c.Uint64("hold-events")}
+	policy := &o.given.Policy
+	*policy = api.CursorPolicy{HoldEvents: c.Uint64("hold-events")}
 	// An empty text is no size and no age, so flags are read only if they are set.
 	if c.IsSet("hold-bytes") {
-		o.policy.HoldBytes, err = shell.ParseSize("--hold-bytes", c.String("hold-bytes"))
+		policy.HoldBytes, err = shell.ParseSize("--hold-bytes", c.String("hold-bytes"))
 		if err != nil {
 			return o, err
 		}
 	}
 	if c.IsSet("hold-for") {
-		o.policy.HoldFor, err = shell.ParseAge("hold-for", c.String("hold-for"))
+		policy.HoldFor, err = shell.ParseAge("hold-for", c.String("hold-for"))
 	}
 	return o, err
 }
 
-// createCursor creates a cursor and prints it; creating it again is no error.
-func createCursor(ctx context.Context, sh *shell.Shell, o createCursorOptions) error {
-	var made api.Cursor
+// createCursor creates a cursor, or a group, and prints it. One that exists is printed if it has what is given.
+func createCursor(ctx context.Context, sh *shell.Shell, path string, o createCursorOptions) error {
+	in := map[string]any{"from": o.from.String(), "filter": o.given.Filter, "policy": o.given.Policy}
+	if o.given.Group != nil {
+		in["group"] = o.given.Group
+	}
 	// PUT makes it repeatable: a cursor of the same kind is left as it is.
-	in := map[string]any{"from": o.from.String(), "filter": o.filter, "policy": o.policy}
-	if err := sh.Call(ctx, http.MethodPut, cursorPath(o.name), nil, in, &made); err != nil {
+	var made api.Cursor
+	err := sh.Call(ctx, http.MethodPut, path, nil, in, &made)
+	// A node compares what is left out as well.
+	if refused, ok := errors.AsType[*api.Error](err); ok && refused.Code == api.Exists {
+		var found api.Cursor
+		if sh.Fetch(ctx, cursorPath(o.name), &found) == nil && o.given.FoundIn(&found, refused) {
+			made, err = found, nil
+		}
+	}
+	if err != nil {
 		return err
 	}
 	return printCursor(sh, made)

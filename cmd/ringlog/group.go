@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -115,7 +114,7 @@ func groupFacts(g *api.GroupInfo) []any {
 		"ack wait", g.AckWait, "max deliver", g.MaxDeliver, "max pending", g.MaxPending, "coordinator", g.Coordinator}
 }
 
-// createGroupCommand is group create. A group that exists is printed if it is the same, and else refused.
+// createGroupCommand is group create. A group that exists is printed if it has what is given, and else refused.
 func createGroupCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "create", Usage: "create a group; one that exists is left as it is", ArgsUsage: "NAME",
@@ -145,20 +144,10 @@ func createGroupCommand(sh *shell.Shell) *cli.Command {
 					return err
 				}
 			}
-			return createGroup(c.Context, sh, o, group)
+			o.given.Group = &group
+			return createCursor(c.Context, sh, groupPath(o.name), o)
 		})),
 	}
-}
-
-// createGroup creates a group and prints it; creating it again is no error.
-func createGroup(ctx context.Context, sh *shell.Shell, o createCursorOptions, group api.GroupPolicy) error {
-	// PUT makes it repeatable, as for cursors.
-	var made api.Cursor
-	in := map[string]any{"from": o.from.String(), "filter": o.filter, "policy": o.policy, "group": group}
-	if err := sh.Call(ctx, http.MethodPut, groupPath(o.name), nil, in, &made); err != nil {
-		return err
-	}
-	return printCursor(sh, made)
 }
 
 // removeGroupCommand is group rm, which asks: the position is lost for good.

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
@@ -37,21 +36,6 @@ type Failure struct {
 	// Attempts is how often the handler was tried, First when it failed first; zero is now.
 	Attempts uint64
 	First    time.Time // zero: now
-}
-
-// truncateText bounds a text in bytes and says how much is gone.
-func truncateText(text string, limit int) string {
-	// Letters are shown as JSON, which has valid UTF-8 alone.
-	text = strings.ToValidUTF8(text, "�")
-	if len(text) <= limit {
-		return text
-	}
-	// The cut must not leave a part of a character.
-	cut := limit
-	for cut > 0 && !utf8.RuneStart(text[cut]) {
-		cut--
-	}
-	return fmt.Sprintf("%s … (%d more bytes)", text[:cut], len(text)-cut)
 }
 
 // DeadLetter keeps the event at offset with the dead letters, and moves the cursor past
@@ -97,7 +81,7 @@ func (ls *Letters) DeadLetter(
 
 // CompleteLetter adds the copy of the event to a dead letter and bounds its texts.
 func (ls *Letters) CompleteLetter(ctx context.Context, l frame.DeadLetter) (frame.DeadLetter, error) {
-	l.Handler, l.Error = truncateText(l.Handler, maxHandlerText), truncateText(l.Error, MaxErrorText)
+	l.Handler, l.Error = api.TruncateText(l.Handler, maxHandlerText), api.TruncateText(l.Error, MaxErrorText)
 	// The letter keeps the event, so it outlives a trim.
 	copied, err := ls.copyFor(ctx, l.Cursor, l.Offset)
 	l.Event = copied
@@ -506,7 +490,7 @@ func errorShape(text string) string {
 		}
 		digits = is
 	}
-	return truncateText(cmp.Or(strings.TrimSpace(b.String()), "(no error was given)"), maxErrorLine)
+	return api.TruncateText(cmp.Or(strings.TrimSpace(b.String()), "(no error was given)"), maxErrorLine)
 }
 
 // letterOf is a letter as callers see it.

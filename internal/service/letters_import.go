@@ -93,10 +93,10 @@ func (ls *Letters) keptLetter(
 	if err := ls.checkCursorName(r.Cursor); err != nil {
 		return c, err
 	}
-	c.From = truncateText(source, maxHandlerText)
+	c.From = api.TruncateText(source, maxHandlerText)
 	// Texts are cut where letters have bounds: the rows are of another system.
-	c.Letter = frame.DeadLetter{Cursor: r.Cursor, Offset: r.Offset, Handler: truncateText(r.Handler, maxHandlerText),
-		Error: truncateText(r.Error, MaxErrorText), Attempts: r.RetryCount}
+	c.Letter = frame.DeadLetter{Cursor: r.Cursor, Offset: r.Offset, Handler: api.TruncateText(r.Handler, maxHandlerText),
+		Error: api.TruncateText(r.Error, MaxErrorText), Attempts: r.RetryCount}
 	if c.Letter.FirstFailed, err = rowTime(r.CreatedAt); err != nil {
 		return c, err
 	}
@@ -166,8 +166,8 @@ func importedLetter(r *api.LetterRow, source string, policy *event.Policy) (l fr
 	// Without the source: a row is the same however its file is called.
 	l.Origin = rowOrigin(r.ID, []byte(r.Type), e.Payload, r.CreatedAt)
 	// Where the row came from is all that remains of it, beside its event.
-	l.From = truncateText(fmt.Sprintf("%s row %s", source, bytes.Trim(r.ID, `"`)), maxHandlerText)
-	l.Error, l.Attempts, l.Event = truncateText(r.Error, MaxErrorText), r.RetryCount, frame.EncodeCopy(&e)
+	l.From = api.TruncateText(fmt.Sprintf("%s row %s", source, bytes.Trim(r.ID, `"`)), maxHandlerText)
+	l.Error, l.Attempts, l.Event = api.TruncateText(r.Error, MaxErrorText), r.RetryCount, frame.EncodeCopy(&e)
 	return l, nil
 }
 

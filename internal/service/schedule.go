@@ -230,7 +230,7 @@ func (w scheduleWatch) keep(ctx context.Context, one *fsm.Scheduled, e *event.Ev
 	letter := frame.LetterKeep{From: one.ID, Letter: frame.DeadLetter{
 		Cursor:   scheduleHandler,
 		Handler:  scheduleHandler,
-		Error:    truncateText(why.Error(), MaxErrorText),
+		Error:    api.TruncateText(why.Error(), MaxErrorText),
 		Attempts: 1,
 		Event:    frame.EncodeCopy(e),
 	}}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
@@ -146,7 +147,7 @@ func (w viewWatch) keep(ctx context.Context, d *fsm.ViewDefinition, f *engine.Fi
 	letter := frame.LetterKeep{From: d.Name, Letter: frame.DeadLetter{
 		Cursor:   viewHandler,
 		Handler:  viewHandler,
-		Error:    truncateText(fmt.Sprintf("%s, for the event at %d: %v", d.Name, f.Offset, why), MaxErrorText),
+		Error:    api.TruncateText(fmt.Sprintf("%s, for the event at %d: %v", d.Name, f.Offset, why), MaxErrorText),
 		Attempts: 1,
 		Event:    frame.EncodeCopy(&f.Event),
 	}}

@@ -130,24 +130,46 @@ func TestABatchIsAllOrNothing(t *testing.T) {
 
 // spoilt makes events that are refused.
 var spoilt = map[string]struct {
-	spoil func(*event.Event)
-	code  api.Code
-	field string
+	spoil  func(*event.Event)
+	code   api.Code
+	field  string
+	reason string
 }{
-	"JSON":  {func(e *event.Event) { e.Payload = []byte(`{"n": 1`) }, api.InvalidJSON, "payload"},
-	"twice": {func(e *event.Event) { e.Payload = []byte(`{"n": 1, "n": 2}`) }, api.InvalidJSON, "payload"},
+	"JSON": {
+		func(e *event.Event) { e.Payload = []byte(`{"n": 1`) },
+		api.InvalidJSON, "payload", event.ReasonInvalidJSON,
+	},
+	"twice": {
+		func(e *event.Event) { e.Payload = []byte(`{"n": 1, "n": 2}`) },
+		api.InvalidJSON, "payload", event.ReasonDuplicateKey,
+	},
+	"list": {
+		func(e *event.Event) { *e = event.New(event.TrainingProgress, []int{1}) },
+		api.InvalidArgument, "payload", event.ReasonInvalidPayload,
+	},
 	"channel": {
 		func(e *event.Event) { *e = event.New(event.TrainingProgress, make(chan int)) },
-		api.InvalidArgument,
-		"payload",
+		api.InvalidArgument, "payload", event.ReasonInvalidPayload,
 	},
-	"type":   {func(e *event.Event) { e.Type = "no type" }, api.InvalidArgument, "type"},
-	"source": {func(e *event.Event) { e.Source = "\xff" }, api.InvalidJSON, "source"},
-	"key":    {func(e *event.Event) { e.Key = "\xff" }, api.InvalidJSON, "key"},
+	"type": {
+		func(e *event.Event) { e.Type = "no type" },
+		api.InvalidArgument, "type", event.ReasonInvalidType,
+	},
+	"no type": {
+		func(e *event.Event) { e.Type = "" },
+		api.InvalidArgument, "type", event.ReasonInvalidType,
+	},
+	"source": {
+		func(e *event.Event) { e.Source = "\xff" },
+		api.InvalidJSON, "source", event.ReasonInvalidUTF8,
+	},
+	"key": {
+		func(e *event.Event) { e.Key = "\xff" },
+		api.InvalidJSON, "key", event.ReasonInvalidUTF8,
+	},
 	"time": {
 		func(e *event.Event) { e.Time = time.Date(2500, 1, 1, 0, 0, 0, 0, time.UTC) },
-		api.InvalidArgument,
-		"time",
+		api.InvalidArgument, "time", event.ReasonInvalidField,
 	},
 }
 
@@ -200,8 +222,8 @@ func TestEveryEventOfABatchIsChecked(t *testing.T) {
 			if answer := wantCode(t, err, bad.code); !strings.HasPrefix(
 				answer.Field,
 				fmt.Sprintf("events[%d].%s", row, bad.field),
-			) {
-				t.Errorf("%s in row %d: field %q of %v", name, row, answer.Field, err)
+			) || answer.Reason != bad.reason {
+				t.Errorf("%s in row %d: field %q, reason %q of %v", name, row, answer.Field, answer.Reason, err)
 			}
 		}
 		padded := batch()
@@ -263,8 +285,10 @@ func TestEverySingleEventIsChecked(t *testing.T) {
 				ev := tidy(1)
 				bad.spoil(&ev)
 				_, _, err := among(before, ev)
-				if answer := wantCode(t, err, bad.code); !strings.HasPrefix(answer.Field, bad.field) {
-					t.Errorf("%s of %s after %d: field %q of %v", way, name, before, answer.Field, err)
+				if answer := wantCode(t, err, bad.code); !strings.HasPrefix(answer.Field, bad.field) ||
+					answer.Reason != bad.reason {
+					t.Errorf("%s of %s after %d: field %q, reason %q of %v", way, name, before, answer.Field,
+						answer.Reason, err)
 				}
 			}
 			ev := tidy(1)

@@ -188,7 +188,8 @@ func invalidEvent(op string, err error) error {
 		event.ReasonLoneSurrogate, event.ReasonNotANumber, event.ReasonTooDeep:
 		code = api.InvalidJSON
 	}
-	answer := &api.Error{Code: code, Message: cause.Message, Field: cause.Field, Remedy: cause.Remedy}
+	answer := &api.Error{Code: code, Reason: cause.Reason, Message: cause.Message, Field: cause.Field,
+		Remedy: cause.Remedy}
 	return fmt.Errorf("client: %s: %w", op, &invalidError{answer, cause})
 }
 

@@ -140,7 +140,11 @@ func (r *Router) Subscribe(ctx context.Context, spec Subscription) (*Subscriber,
 		r.remove(s)
 		ended, cancel := context.WithCancel(ctx)
 		cancel() // nothing was handled that is worth a wait
-		return nil, errors.Join(fmt.Errorf("router: subscribe %s: %w", spec.Name, err), s.close(ended))
+		err = fmt.Errorf("router: subscribe %s: %w", spec.Name, err)
+		if unclosed := s.close(ended); unclosed != nil {
+			err = fmt.Errorf("%w; %w", err, unclosed)
+		}
+		return nil, err
 	}
 	return &Subscriber{s}, nil
 }
@@ -153,9 +157,17 @@ func (s *subscriber) attached() (decided bool, err error) {
 	case state == Attached:
 		return true, nil
 	case state.final():
-		return true, errors.Join(fmt.Errorf("it is %s", state), err)
+		return true, because(fmt.Sprintf("it is %s", state), err)
 	}
 	return false, err
+}
+
+// because returns an error with what has caused it, if that is known.
+func because(text string, cause error) error {
+	if cause == nil {
+		return errors.New(text)
+	}
+	return fmt.Errorf("%s: %w", text, cause)
 }
 
 // add makes a subscriber known, so Close ends it.
@@ -252,7 +264,7 @@ func (r *Router) Ready(ctx context.Context) error {
 			}
 			if done, err := s.attached(); !done || err != nil {
 				decided = decided && done
-				errs = append(errs, errors.Join(fmt.Errorf("subscription %s is not attached", s.spec.Name), err))
+				errs = append(errs, because(fmt.Sprintf("subscription %s is not attached", s.spec.Name), err))
 			}
 		}
 		return decided || len(errs) == 0, errors.Join(errs...)

@@ -20,13 +20,13 @@ func CheckName(field, name string, limit int) error {
 	return nil
 }
 
-// CheckCursorName refuses what cannot be the name of a cursor or a group. Nodes take their limit from the setting
-// limits.name_bytes. Clients do not know it and pass NoLimit.
-func CheckCursorName(name string, limit int) error {
+// CheckCursorName refuses what cannot be the name of a cursor or a group; kind says which. Nodes take their limit from
+// the setting limits.name_bytes. Clients do not know it and pass NoLimit.
+func CheckCursorName(kind, name string, limit int) error {
 	if name == "" {
-		return Refuse(InvalidArgument, "cursor", "a cursor without a name", "name it")
+		return Refuse(InvalidArgument, kind, "a "+kind+" without a name", "name it")
 	}
-	return CheckName("cursor", name, limit)
+	return CheckName(kind, name, limit)
 }
 
 // NoLimit is a limit that no name reaches.

@@ -114,7 +114,7 @@ func (c *Client) Cursors(ctx context.Context) ([]CursorInfo, error) {
 // has it open is fenced off, unless both are unchanged. The code is not_found if there is no
 // such cursor, and invalid_argument for a group.
 func (c *Client) ChangeCursor(ctx context.Context, name string, f event.Filter, p CursorPolicy) error {
-	if err := checkName(calls.Op{Name: "change cursor", Subject: name}, name); err != nil {
+	if err := checkName("cursor", calls.Op{Name: "change cursor", Subject: name}, name); err != nil {
 		return err
 	}
 	body := struct {

@@ -97,7 +97,12 @@ func TestABadNameIsRefusedWithoutARequest(t *testing.T) {
 			"join":   second(c.JoinGroup(t.Context(), name, client.GroupOptions{})),
 		} {
 			refusal, ok := errors.AsType[*api.Error](err)
-			if !ok || refusal.Code != api.InvalidArgument || refusal.Field != "cursor" {
+			kind := "cursor"
+			if call == "group" || call == "join" {
+				kind = "group"
+			}
+			if !ok || refusal.Code != api.InvalidArgument || refusal.Field != kind ||
+				(name == "" && !strings.HasPrefix(refusal.Message, "a "+kind+" without")) {
 				t.Errorf("%s of %q: %v", call, name, err)
 			} else if strings.Contains(err.Error(), "\n") {
 				t.Errorf("%s of %q: more than one line: %v", call, name, err)

@@ -114,7 +114,7 @@ func (c *Client) JoinGroup(ctx context.Context, group string, o GroupOptions) (*
 		return nil, fmt.Errorf("client: group %s: Prefetch is %d, not between 1 and %d", group, o.Prefetch, maxPrefetch)
 	}
 
-	if err := checkName(calls.Op{Name: "group", Subject: group}, group); err != nil {
+	if err := checkName("group", calls.Op{Name: "group", Subject: group}, group); err != nil {
 		return nil, err
 	}
 

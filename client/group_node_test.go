@@ -266,7 +266,7 @@ func TestWhatIsLeftOutIsNotCompared(t *testing.T) {
 	// What is given and differs is named alone.
 	_, err = c.JoinGroup(t.Context(), "g9", client.GroupOptions{MaxDeliver: 8})
 	wantCode(t, err, api.Exists)
-	if answer, ok := errors.AsType[*api.Error](err); !ok ||
+	if answer, ok := errors.AsType[*api.Error](err); !ok || answer.Field != "group" ||
 		answer.Message != `the group "g9" exists with other settings: group.max_deliver is 9, not 8` {
 		t.Errorf("%v", err)
 	}

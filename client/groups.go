@@ -32,6 +32,10 @@ type GroupSpec struct {
 // cursor, the code is exists. What is left out is not compared. Cursor, Cursors, SeekCursor and
 // DeleteCursor take groups as well.
 func (c *Client) CreateGroup(ctx context.Context, name string, spec GroupSpec) (CursorInfo, error) {
+	op := calls.Op{Name: "create group", Subject: name}
+	if err := checkName("group", op, name); err != nil {
+		return CursorInfo{}, err
+	}
 	req := &ringlogv1.CreateGroupRequest{Name: name, From: wirePosition(orStart(spec.From)),
 		Filter: filterToWire(spec.Filter), Policy: policyToWire(spec.Policy)}
 
@@ -42,7 +46,7 @@ func (c *Client) CreateGroup(ctx context.Context, name string, spec GroupSpec) (
 	}
 	ctx, cancel := c.whileOpen(ctx)
 	defer cancel()
-	resp, err := serviceCall(ctx, c, calls.Op{Name: "create group", Subject: name}, calls.Idempotent, groupService,
+	resp, err := serviceCall(ctx, c, op, calls.Idempotent, groupService,
 		ringlogv1connect.GroupServiceClient.CreateGroup, req)
 	given := api.CursorSettings{Filter: spec.Filter, Policy: spec.Policy, Group: &api.GroupPolicy{
 		AckWait: spec.AckWait, MaxDeliver: spec.MaxDeliver, MaxPending: spec.MaxPending}}
@@ -56,9 +60,9 @@ func (c *Client) exchangeGroup(ctx context.Context, req *ringlogv1.ExchangeReque
 		ringlogv1connect.GroupServiceClient.Exchange, req)
 }
 
-// checkName refuses a bad name of a cursor or a group as a node would, without a request.
-func checkName(op calls.Op, name string) error {
-	if err := api.CheckCursorName(name, api.NoLimit); err != nil {
+// checkName refuses a bad name of a cursor or a group, whichever kind is, as a node would, without a request.
+func checkName(kind string, op calls.Op, name string) error {
+	if err := api.CheckCursorName(kind, name, api.NoLimit); err != nil {
 		return &calls.Error{Op: op.String(), Answer: true, Err: err}
 	}
 	return nil
@@ -74,7 +78,7 @@ type unary[S, Q, R any] func(S, context.Context, *connect.Request[Q]) (*connect.
 func serviceCall[S, Q, R any](ctx context.Context, c *Client, op calls.Op, r calls.Repeat, service func(*calls.Node) S,
 	method unary[S, Q, R], req *Q) (*R, error) {
 	if named, ok := any(req).(interface{ GetName() string }); ok { // of a cursor or a group
-		if err := checkName(op, named.GetName()); err != nil {
+		if err := checkName("cursor", op, named.GetName()); err != nil {
 			return nil, err
 		}
 	}

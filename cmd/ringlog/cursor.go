@@ -83,12 +83,13 @@ func lagTime(c api.Cursor) string {
 // aCursor names the argument in errors.
 const aCursor = "the name of a cursor"
 
-// checkingName has a verb refuse a bad name of a cursor or a group, its first argument, before it makes a request.
-func checkingName(action cli.ActionFunc) cli.ActionFunc {
+// checkingName has a verb refuse a bad name of a cursor or a group, whichever kind is, its first argument, before it
+// makes a request.
+func checkingName(kind string, action cli.ActionFunc) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		if c.Args().Present() {
 			// Without an argument, the action reports what is missing.
-			if err := api.CheckCursorName(c.Args().First(), api.NoLimit); err != nil {
+			if err := api.CheckCursorName(kind, c.Args().First(), api.NoLimit); err != nil {
 				return err
 			}
 		}
@@ -112,7 +113,7 @@ func cursorCommand(sh *shell.Shell) *cli.Command {
 			{Name: "lag", Usage: "list cursors by lag, the largest first", Action: shell.Bare(sh, cursorLag),
 				UsageText: shell.Examples("ringlog cursor lag")},
 			{Name: "info", Usage: "show one cursor", ArgsUsage: "NAME",
-				Action:    checkingName(shell.Named(sh, aCursor, showCursor)),
+				Action:    checkingName("cursor", shell.Named(sh, aCursor, showCursor)),
 				UsageText: shell.Examples("ringlog cursor info trainer")},
 			// These change a cursor; only a removal cannot be undone.
 			createCursorCommand(sh), filterCursorCommand(sh), seekCursorCommand(sh), removeCursorCommand(sh),
@@ -301,7 +302,7 @@ func createCursorCommand(sh *shell.Shell) *cli.Command {
 			"ringlog cursor create auditor --from end --hold-for 24h",
 		),
 		Flags: cursorFlags(),
-		Action: checkingName(shell.Args(1, aCursor, func(c *cli.Context) error {
+		Action: checkingName("cursor", shell.Args(1, aCursor, func(c *cli.Context) error {
 			// All flags are read before the cluster is asked.
 			o, err := createCursorOptionsOf(c)
 			if err != nil {
@@ -389,7 +390,7 @@ func seekCursorCommand(sh *shell.Shell) *cli.Command {
 			&cli.StringFlag{Name: "to", Usage: "move to `WHERE`: " + api.PositionForms},
 			&cli.BoolFlag{Name: "dry-run", Usage: "print what would be done, and do nothing"},
 		},
-		Action: checkingName(shell.Args(1, aCursor, func(c *cli.Context) error {
+		Action: checkingName("cursor", shell.Args(1, aCursor, func(c *cli.Context) error {
 			// No default would be safe: a seek moves what a consumer reads next.
 			if !c.IsSet("to") {
 				return shell.Usagef("--to is required: %s", api.PositionForms)
@@ -432,7 +433,7 @@ func removeCursorCommand(sh *shell.Shell) *cli.Command {
 			"ringlog cursor rm trainer --dry-run",
 			"ringlog cursor rm trainer --yes",
 		),
-		Action: checkingName(shell.Args(1, aCursor, func(c *cli.Context) error {
+		Action: checkingName("cursor", shell.Args(1, aCursor, func(c *cli.Context) error {
 			return removeAt(c.Context, sh, cursorPath(c.Args().First()), shell.ConsentOf(c))
 		})),
 	}

@@ -22,7 +22,7 @@ func filterCursorCommand(sh *shell.Shell) *cli.Command {
 		Description: "Committed events are not delivered again, and nothing after them is lost. A reader that " +
 			"has the\ncursor open is fenced. What the cursor may hold back does not change.",
 		Flags: append(filterFlags(), &cli.BoolFlag{Name: "all", Usage: "choose all events"}),
-		Action: checkingName(shell.Args(1, aCursor, func(c *cli.Context) error {
+		Action: checkingName("cursor", shell.Args(1, aCursor, func(c *cli.Context) error {
 			// Everything has to be asked for: a forgotten flag would widen the cursor to all events.
 			filter, err := filterOf(c)
 			switch {

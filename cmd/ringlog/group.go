@@ -36,11 +36,11 @@ func groupCommand(sh *shell.Shell) *cli.Command {
 			{Name: "ls", Usage: "list groups", Action: shell.Bare(sh, listGroups),
 				UsageText: shell.Examples("ringlog group ls")},
 			{Name: "info", Usage: "show one group", ArgsUsage: "NAME",
-				Action:    checkingName(shell.Named(sh, aGroup, showGroup)),
+				Action:    checkingName("group", shell.Named(sh, aGroup, showGroup)),
 				UsageText: shell.Examples("ringlog group info evaluators")},
 			{Name: "members", Usage: "list a group's members and what each did in its session", ArgsUsage: "NAME",
 				UsageText: shell.Examples("ringlog group members evaluators"),
-				Action:    checkingName(shell.Named(sh, aGroup, listGroupMembers))},
+				Action:    checkingName("group", shell.Named(sh, aGroup, listGroupMembers))},
 			// To move its position there is cursor seek.
 			createGroupCommand(sh), removeGroupCommand(sh),
 		},
@@ -131,7 +131,7 @@ func createGroupCommand(sh *shell.Shell) *cli.Command {
 			&cli.Uint64Flag{Name: "max-pending",
 				Usage: "deliver at most `N` events past the oldest unacknowledged one; 0 means the cluster's setting"},
 		),
-		Action: checkingName(shell.Args(1, aGroup, func(c *cli.Context) error {
+		Action: checkingName("group", shell.Args(1, aGroup, func(c *cli.Context) error {
 			o, err := createCursorOptionsOf(c)
 			if err != nil {
 				return err
@@ -159,7 +159,7 @@ func removeGroupCommand(sh *shell.Shell) *cli.Command {
 			"ringlog group rm evaluators --yes",
 		),
 		Flags: shell.ConsentFlags(),
-		Action: checkingName(shell.Args(1, aGroup, func(c *cli.Context) error {
+		Action: checkingName("group", shell.Args(1, aGroup, func(c *cli.Context) error {
 			// Asked about as a cursor is, at the route of groups.
 			return removeAt(c.Context, sh, groupPath(c.Args().First()), shell.ConsentOf(c))
 		})),

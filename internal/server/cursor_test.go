@@ -171,7 +171,8 @@ func TestWhatExistsIsComparedWithWhatWasAskedFor(t *testing.T) {
 	} {
 		for _, s := range sites {
 			a := s.do("PUT", "/v1/groups/g", body)
-			if e := a.err(t); e.Code != api.Exists || e.Message != `the group "g" exists with other settings: `+want {
+			if e := a.err(t); e.Code != api.Exists || e.Field != "group" ||
+				e.Message != `the group "g" exists with other settings: `+want {
 				t.Errorf("%s\n%d %s", body, a.status, a.body)
 			}
 		}

@@ -98,9 +98,9 @@ func noCursor(name string) *api.Error {
 			"or ringlog cursor create "+name)
 }
 
-// checkCursorName refuses what cannot be the name of a cursor, by the settings in force.
-func (c *core) checkCursorName(name string) error {
-	return api.CheckCursorName(name, c.Machine().Settings().Limits.NameBytes)
+// checkCursorName refuses what cannot be the name of a cursor or a group, by the settings in force.
+func (c *core) checkCursorName(kind, name string) error {
+	return api.CheckCursorName(kind, name, c.Machine().Settings().Limits.NameBytes)
 }
 
 // CursorSpec is what a cursor is made with.

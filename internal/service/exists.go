@@ -24,13 +24,14 @@ func (cs *Cursors) nameDifferences(ctx context.Context, err error, c CursorSpec,
 	if !there || (old.Group == nil) != (group == nil) {
 		return err
 	}
+	named := *refusal
 	has := api.CursorSettings{Filter: old.Filter, Policy: api.CursorPolicy(old.Policy)}
 	wants := api.CursorSettings{Filter: c.Filter, Policy: api.CursorPolicy(c.Policy)}
 	if group != nil {
 		ofOld, ofNew := api.GroupPolicy(old.Group.Policy), api.GroupPolicy(*group)
 		has.Group, wants.Group = &ofOld, &ofNew
+		named.Field = "group"
 	}
-	named := *refusal
 	named.Message = has.DifferenceText(c.Name, wants)
 	// The cursor has changed since it was refused.
 	if named.Message == "" {

@@ -88,7 +88,7 @@ type GroupSpec struct {
 
 // Create makes a group, or answers with the one there is when it is the same.
 func (gs *Groups) Create(ctx context.Context, c GroupSpec) (api.Cursor, error) {
-	if err := gs.checkCursor(ctx, c.Name); err != nil {
+	if err := gs.checkKind(ctx, "group", c.Name); err != nil {
 		return api.Cursor{}, err
 	}
 	if err := gs.checkFilter(ctx, c.Filter); err != nil {
@@ -112,7 +112,7 @@ func (gs *Groups) Create(ctx context.Context, c GroupSpec) (api.Cursor, error) {
 
 // Get returns a cursor that is a group.
 func (gs *Groups) Get(ctx context.Context, name string) (api.Cursor, error) {
-	if err := gs.checkCursor(ctx, name); err != nil {
+	if err := gs.checkKind(ctx, "group", name); err != nil {
 		return api.Cursor{}, err
 	}
 	c, there := gs.Machine().Cursor(name)
@@ -183,7 +183,7 @@ func (gs *Groups) Sessions(ctx context.Context, name string) ([]api.GroupMember,
 func (gs *Groups) checkExchange(ctx context.Context, r *engine.Request) error {
 	limit := gs.Machine().Settings().Limits.NameBytes
 	// First who asks, and for which group.
-	if err := gs.checkCursor(ctx, r.Group); err != nil {
+	if err := gs.checkKind(ctx, "group", r.Group); err != nil {
 		return err
 	}
 	// A group hands each event to one of its members, so all of them have to be every member's.

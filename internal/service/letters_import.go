@@ -90,7 +90,7 @@ func (ls *Letters) keepLetter(
 func (ls *Letters) keptLetter(
 	ctx context.Context, r *api.LetterRow, source string, policy *event.Policy,
 ) (c frame.LetterKeep, err error) {
-	if err := ls.checkCursorName(r.Cursor); err != nil {
+	if err := ls.checkCursorName("cursor", r.Cursor); err != nil {
 		return c, err
 	}
 	c.From = api.TruncateText(source, maxHandlerText)

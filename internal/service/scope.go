@@ -61,11 +61,16 @@ func (c *core) noSuchEvent(offset uint64) error {
 
 // checkCursor refuses what cannot be the name of a cursor, by the settings in force, and what is not the caller's.
 func (c *core) checkCursor(ctx context.Context, name string) error {
-	if err := c.checkCursorName(name); err != nil {
+	return c.checkKind(ctx, "cursor", name)
+}
+
+// checkKind is checkCursor, for a group as well.
+func (c *core) checkKind(ctx context.Context, kind, name string) error {
+	if err := c.checkCursorName(kind, name); err != nil {
 		return err
 	}
 	if !access.Of(ctx).Cursor(name) {
-		return outOfScope("cursor", fmt.Sprintf("the cursor or group %q", name))
+		return outOfScope(kind, fmt.Sprintf("the cursor or group %q", name))
 	}
 	return nil
 }

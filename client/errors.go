@@ -33,6 +33,21 @@ func (e *GapError) Error() string {
 	return fmt.Sprintf("client: offsets %d to %d are missing: %s", e.Gap.From, e.Gap.To, e.Gap.Reason)
 }
 
+// WhereError reports the first event for which TailOptions.Where could not be evaluated, such as one without the field
+// that it names. It is passed over, and so are all others of the kind, without another error.
+type WhereError struct {
+	Offset uint64
+	Err    error
+}
+
+// Error implements error.
+func (e *WhereError) Error() string {
+	return fmt.Sprintf("client: the condition could not be evaluated for event %d: %v", e.Offset, e.Err)
+}
+
+// Unwrap implements errors.Unwrap.
+func (e *WhereError) Unwrap() error { return e.Err }
+
 // RefusedError lists the acks and nacks of a group's member that came too late: the group
 // had taken the events back, and they are handled again.
 type RefusedError struct {

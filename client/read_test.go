@@ -19,6 +19,7 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/event/where"
 )
 
 // flaky cuts every stream after a random number of bytes.
@@ -156,6 +157,53 @@ func TestPositionsOfATail(t *testing.T) {
 	}
 	_, err = c.Get(t.Context(), 1_000_000)
 	wantCode(t, err, api.PastTail)
+}
+
+// A condition chooses among what passes the filter, and the limit counts what meets it.
+func TestATailHasWhatMeetsItsCondition(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
+	var first uint64
+	for i := range 12 {
+		ev := numbered(i)
+		if i == 4 || i == 6 {
+			ev = event.New(event.TrainingProgress, map[string]int{"m": i})
+		}
+		res, err := c.Publish(t.Context(), ev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			first = res.Offset
+		}
+	}
+	met, err := where.Compile("payload.n > 2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(o client.TailOptions) (offsets, failed []uint64) {
+		t.Helper()
+		o.From, o.Where = client.FromOffset(first), met
+		for ev, err := range c.Tail(t.Context(), o) {
+			if unmet, ok := errors.AsType[*client.WhereError](err); ok {
+				failed = append(failed, unmet.Offset-first)
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			offsets = append(offsets, ev.Offset-first)
+		}
+		return offsets, failed
+	}
+	all, failed := read(client.TailOptions{NoFollow: true})
+	if !slices.Equal(all, []uint64{3, 5, 7, 8, 9, 10, 11}) || !slices.Equal(failed, []uint64{4}) {
+		t.Errorf("%v, not evaluated %v", all, failed)
+	}
+	if some, _ := read(client.TailOptions{Limit: 3}); !slices.Equal(some, []uint64{3, 5, 7}) {
+		t.Errorf("up to a limit: %v", some)
+	}
 }
 
 func TestATailFromTheEndHasWhatComesAfter(t *testing.T) {

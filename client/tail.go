@@ -18,15 +18,25 @@ import (
 type TailOptions struct {
 	From        Position     // by default the end, or with NoFollow the start
 	Filter      event.Filter // the zero Filter passes every event
+	Where       Condition    // chooses among what the Filter passes; nil passes all of it
 	Limit       uint64       // events; 0 is no limit
 	NoFollow    bool         // stop at the end of the log instead of waiting for more
 	Consistency Consistency
 	MinOffset   uint64 // wait until the node asked has this offset
 }
 
+// Condition chooses events by what a Filter cannot, such as their payload. A *where.Condition of package event/where is
+// one: a condition in CEL, of which where.Compile reports the position of an error. It is evaluated here, whatever the
+// nodes' version, so what does not meet it is received nonetheless.
+type Condition interface {
+	// Match reports whether an event meets the condition. It must not retain or change the event.
+	Match(ev *event.Event) (bool, error)
+}
+
 // Tail reads events in the order of the log, each once, until the limit, the end
 // with NoFollow, an error, or the end of ctx. A *GapError reports events that are not kept any
-// more, and reading continues after them; any other error is the last element. Payloads in a
+// more, a *WhereError the first event for which Where could not be evaluated, and reading continues
+// after them; any other error is the last element. Payloads in a
 // batch share a buffer: copy one before retaining it. After failures the tail resumes where it
 // was: for Config.Timeout while no node has answered yet, and after that for as long as ctx
 // allows, or with NoFollow for Config.Timeout each time that nothing comes.
@@ -70,7 +80,8 @@ type tailReader struct {
 	options TailOptions
 	// when the tail began; a position by age counts from then, also after a reconnect
 	began  time.Time
-	taken  uint64 // events received
+	taken  uint64 // events received that meet the condition
+	failed bool   // the condition could not be evaluated for an event, which was reported
 	stream *calls.Stream
 }
 
@@ -103,8 +114,8 @@ func (r *tailReader) request(next, seen uint64) *ringlogv1.TailRequest {
 		req.MinOffset = max(req.MinOffset, from.Offset-1)
 	}
 
-	// After a reconnect only the rest of the limit is asked for.
-	if o.Limit > 0 {
+	// After a reconnect only the rest of the limit is asked for. A node cannot count what meets a condition.
+	if o.Limit > 0 && o.Where == nil {
 		req.Limit = o.Limit - r.taken
 	}
 	return req
@@ -122,13 +133,23 @@ func (r *tailReader) yieldMessage(m *ringlogv1.TailResponse, yield func(event.Ev
 	// A caller that has enough ends the message in its middle.
 	more := true
 	err := eachEvent(m.GetRuns(), func(e *event.Event) bool {
+		if r.options.Where != nil {
+			met, err := r.options.Where.Match(e)
+			if err != nil && !r.failed {
+				r.failed = true
+				more = yield(event.Event{}, &WhereError{e.Offset, err})
+			}
+			if err != nil || !met {
+				return more
+			}
+		}
 		r.taken++
-		more = yield(*e, nil)
+		more = yield(*e, nil) && !r.full()
 		return more
 	})
 	if err != nil {
 		yield(event.Event{}, fmt.Errorf("client: tail: %w", err))
 		return false
 	}
-	return more && !r.full()
+	return more
 }

@@ -68,8 +68,8 @@ class MemoryLog:
            Timeouts of calls are of real time.
 
     It answers what a node answers: the same results, errors and warnings. What it lacks is what only members and
-    the platform's documents give, and what nodes fold of the log: audit, audit_coordinator, transfers, where and held
-    raise RinglogError with the code "not_implemented".
+    the platform's documents give, and what nodes fold of the log: audit, audit_coordinator, transfers, where and held,
+    and a tail with where, raise RinglogError with the code "not_implemented".
     Members of groups need not report in time: their sessions end when they are closed, or 10 s of its time after kill.
     Nor need holders of roles and allocations: they keep them until release or revoke_role, or for the ttl after kill.
     """

@@ -487,6 +487,7 @@ class Contract:
             (lambda: log.publish(a, {}, host="k"), TypeError, "", "'host'", "put it into the payload, or use"),
             (lambda: log.tail(types=[7]), InvalidArgument, "types", "7 is not a string", "a list of strings"),
             (lambda: log.tail(keys=7), InvalidArgument, "keys", "7 is not a string", "a list of strings"),
+            (lambda: log.tail(where=7), InvalidArgument, "where", "7 is not a string", "payload.loss > 3"),
             (lambda: log.tail(limit="5"), InvalidArgument, "limit", "'5' is not a whole", "limit=5"),
             (lambda: log.cursor(""), InvalidArgument, "cursor", "'' is not a name", "name the cursor"),
             (lambda: log.group(None), InvalidArgument, "group", "None is not a name", "name the group"),
@@ -2065,6 +2066,20 @@ class OnNodes(Contract):
         self.assertTrue((await self.log.audit(live=True))["live"])
         self.assertEqual((await self.log.audit_coordinator("UnifiedHealthManager"))["name"], "health_manager")
 
+    async def test_a_tail_has_what_meets_its_condition(self) -> None:
+        offsets = await self.publish(5)
+        async with self.log.tail("start", keys=[self.run_id], where="payload.i > 1", limit=2) as tail:
+            self.assertEqual([event.payload["i"] async for event in tail], [2, 3])
+        self.assertEqual([event.payload["i"] for event in await self.read(where="payload.i != 3")], [0, 1, 2, 4])
+        with self.assertLogs("ringlog", "WARNING") as logged:
+            self.assertEqual(await self.read(where="payload.m > 1"), [])
+        self.assertEqual(len(logged.output), 1)
+        self.assertIn(f"where could not be evaluated for event {offsets[0]}", logged.output[0])
+        with self.assertRaises(InvalidArgument) as wrong:
+            await self.read(where="payload.i >")
+        self.assertEqual((wrong.exception.code, wrong.exception.field), ("invalid_argument", "where"))
+        self.assertIn("line 1, column", str(wrong.exception))
+
     async def test_transfers_and_copies(self) -> None:
         name, host = f"games/{os.urandom(4).hex()} a.db", os.urandom(4).hex()
         about = {"sync_id": name, "dataset": name, "source_node": "nas"}
@@ -2138,6 +2153,12 @@ class OnMemory(Contract):
 
     def now_utc(self) -> float:
         return self.now()
+
+    async def test_a_tail_has_what_meets_its_condition(self) -> None:
+        with self.assertRaises(RinglogError) as refused:
+            await self.read(where="payload.i > 1")
+        self.assertEqual((refused.exception.code, refused.exception.field), ("not_implemented", "where"))
+        self.assertIn("ringlog dev", refused.exception.remedy)
 
     async def test_views_of_the_cluster(self) -> None:
         for view in (

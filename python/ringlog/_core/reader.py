@@ -31,6 +31,17 @@ def log_gap(gap: Gap) -> None:
     )
 
 
+def log_unmet(failure: Json) -> None:
+    """Log as a warning that a condition could not be evaluated, of which a node reports the first event alone."""
+    import logging  # takes long to import, and is rarely needed
+
+    logging.getLogger("ringlog").warning(
+        "where could not be evaluated for event %d, which is passed over like all others of the kind: %s",
+        failure["offset"],
+        failure["error"],
+    )
+
+
 class Reader:
     """Reads the lines of GET /v1/events or of a cursor's events."""
 
@@ -168,6 +179,8 @@ class Reader:
             gap = record["gap"]
             self._buffer.append(Gap(gap["from"], gap["to"], gap["reason"]))
             self._resume = gap["to"] + 1
+        elif "where" in record:
+            log_unmet(record["where"])
         elif "scanned" in record:
             self._resume = max(self._resume, record["scanned"] + 1)
         elif "end" in record:

@@ -69,6 +69,7 @@ class Readers(Generic[TailT, CursorT, MemberT]):
         sources: Iterable[str] = (),
         keys: Iterable[str] = (),
         correlation_ids: Iterable[str] = (),
+        where: str = "",
         until_end: bool = False,
         limit: int = 0,
         stale: bool = False,
@@ -80,6 +81,9 @@ class Readers(Generic[TailT, CursorT, MemberT]):
                          of the command line such as "36h". "end" is where the log ends when the with block
                          is entered, or else when the first event is asked for.
         types            names or patterns such as "training.*"; the lists must all agree, an empty one allows all
+        where            a condition in CEL, such as "payload.loss > 3", that what the lists allow must meet; events
+                         for which it cannot be evaluated are passed over, the first with a warning in the log.
+                         A wrong one raises InvalidArgument with its position, once the reading begins
         until_end        stop at the end of the log, with all that was acknowledged before the read
         limit            stop after that many events; 0 is no limit
         stale            with until_end: what the node that is asked has, without asking the leader
@@ -99,6 +103,10 @@ class Readers(Generic[TailT, CursorT, MemberT]):
         }
         chosen = build_filter(types, categories, sources, keys, correlation_ids)
         query: dict[str, str | list[str]] = {parameters[name]: values for name, values in chosen.items()}
+        if not isinstance(where, str):
+            raise invalid("where", f"{where!r:.40} is not a string", 'give a condition such as "payload.loss > 3"')
+        if where:
+            query["where"] = where
         if not until_end:
             query["follow"] = "true"
         elif not stale:

@@ -317,6 +317,9 @@ class Node:
         given = {name: query.list(parameter) for name, parameter in zip(FILTER, PARAMETERS, strict=True)}
         chosen = types.check_filter(given)
         limit, follow, redriven = query.number("limit"), query.flag("follow"), query.flag("redriven")
+        if query.text("where"):
+            remedy = "choose events in the test, or ask a node, such as one of: ringlog dev"
+            raise Refusal("not_implemented", "where", "a memory log has no conditions in CEL", remedy)
         query.done()
         first = log.position("from", text) or log.first
         passes = types.matcher(chosen)

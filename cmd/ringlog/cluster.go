@@ -70,11 +70,12 @@ type memberList struct {
 
 // listMembers prints the members.
 func listMembers(ctx context.Context, sh *shell.Shell) error {
-	// Health and lag are the leader's view; without a leader they are what the answering node last knew.
 	list, err := fetchMembers(ctx, sh)
 	if err != nil {
 		return err
 	}
+	// Only the leader hears from all members: who follows it knows their health from it, and later.
+	list, seenBy := leadersView(ctx, sh, list)
 	// A node outside of the cluster knows no members, or those that its folder has.
 	if why := notAdmittedText(list.NodeID, list.Cluster, list.NotFormed, list.JoinRefused); why != "" && !sh.JSON {
 		sh.Say("%s", why)
@@ -82,12 +83,37 @@ func listMembers(ctx context.Context, sh *shell.Shell) error {
 			return nil
 		}
 	}
+	if seenBy != "" && len(list.Members) > 0 && !sh.JSON {
+		sh.Say("%s", seenBy)
+	}
 	slices.SortFunc(list.Members, func(a, b api.Member) int { return cmp.Compare(a.ID, b.ID) })
 	return shell.EmitEach(sh, "member", list.Members,
 		table.Row{"id", "role", "http", "raft", "healthy", "last contact", "lag"}, func(m api.Member) table.Row {
 			return table.Row{m.ID, roleText(sh, memberRole(m, list.LeaderID)), m.HTTP, m.Raft, healthText(sh, m.Healthy),
 				contactText(m.LastContactMs), shell.Count(m.TrailingEntries, "entry", "entries")}
 		})
+}
+
+// leadersView returns the leader's own list in place of that of another node. Without a leader that answers the list
+// stays, with no leader in it, and seenBy says whose it is.
+func leadersView(ctx context.Context, sh *shell.Shell, list memberList) (_ memberList, seenBy string) {
+	if list.LeaderID != "" && list.LeaderID == list.NodeID {
+		return list, ""
+	}
+	why := "no leader"
+	i := slices.IndexFunc(list.Members, func(m api.Member) bool { return m.ID == list.LeaderID })
+	if i >= 0 {
+		ctx, cancel := context.WithTimeout(ctx, shell.NodeWithin)
+		defer cancel()
+		var own memberList
+		err := sh.Ask(ctx, sh.NodeURL(list.Members[i].HTTP), "/status", &own)
+		if err == nil && own.NodeID == list.LeaderID && own.LeaderID == own.NodeID {
+			return own, ""
+		}
+		why = fmt.Sprintf("%s, which led, does not answer as the leader", list.LeaderID)
+	}
+	list.LeaderID = ""
+	return list, fmt.Sprintf("%s: as %s sees them", why, list.NodeID)
 }
 
 // fetchMembers returns the members as a node that knows a leader has them, or any node if none does.
@@ -102,16 +128,17 @@ func fetchMembers(ctx context.Context, sh *shell.Shell) (list memberList, err er
 	return list, json.Unmarshal(raw, &list)
 }
 
-// memberRole returns leader, follower or non-voter, as a node says of itself.
+// memberRole returns leader, follower or non-voter, as a node says of itself; "-" for a voter where nobody leads.
 func memberRole(m api.Member, leader string) string {
 	switch {
-	// The leader always has a vote.
+	case !m.Voter:
+		return api.RoleNonVoter
+	case leader == "":
+		return "-"
 	case m.ID == leader:
 		return api.RoleLeader
-	case m.Voter:
-		return api.RoleFollower
 	default:
-		return api.RoleNonVoter
+		return api.RoleFollower
 	}
 }
 

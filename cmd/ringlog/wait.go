@@ -27,9 +27,8 @@ func waitCommand(sh *shell.Shell) *cli.Command {
 			"ringlog wait --offset 7 --cursors trainer",
 			"ringlog wait --offset 7 --cursors trainer,evaluators --timeout 1m",
 		),
-		Description: "Waits up to --timeout, across changes of leaders; then exits 5 and reports who lags by how " +
-			"much. The offset\n" +
-			"may be one that is not appended yet.",
+		Description: "Waits up to --timeout, across changes of leaders; then exits 5 and reports how many offsets " +
+			"each has\nleft. The offset may be one that is not appended yet.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "offset", Usage: "`OFFSET` that all cursors must have committed"},
 			&cli.StringFlag{Name: "cursors", Usage: "comma-separated `NAMES` of the cursors"},
@@ -85,7 +84,16 @@ func waitFor(ctx context.Context, sh *shell.Shell, offset uint64, cursors string
 	if known := last.Cursors != nil; err != nil && (!known || shell.ExitCode(err) != shell.ExitTimeout) {
 		return err
 	}
-	return printWaited(sh, last)
+	if err := printWaited(sh, last); err != nil || last.Reached {
+		return err
+	}
+	// A node answers without a quorum as well, but nothing is committed then. ctx may have run out.
+	asking, stop := context.WithTimeout(context.WithoutCancel(ctx), shell.NodeWithin)
+	defer stop()
+	if s, _, err := anyStatus(asking, sh); err == nil && (s.Outage != nil || s.Quorum.Margin < 0) {
+		sh.Say("no quorum: see ringlog cluster outage")
+	}
+	return shell.CodeError(shell.ExitTimeout)
 }
 
 // askWait lets a node wait for poll, and returns where the cursors are then.
@@ -97,7 +105,7 @@ func askWait(ctx context.Context, c *client.Client, offset uint64, cursors strin
 	return w, c.Admin().Do(ctx, http.MethodGet, "/v1/wait", query, nil, &w)
 }
 
-// printWaited prints where the cursors are, and fails if one has not committed the offset.
+// printWaited prints where the cursors are, and which have not committed the offset.
 func printWaited(sh *shell.Shell, w api.Wait) error {
 	err := sh.Emit(w, func() error {
 		// All cursors are printed, those that have committed it, too.
@@ -105,21 +113,23 @@ func printWaited(sh *shell.Shell, w api.Wait) error {
 		for i, c := range w.Cursors {
 			rows[i] = table.Row{c.Name, c.Committed, c.Lag}
 		}
-		return sh.Table(table.Row{"name", "committed", "lag"}, rows)
+		// The lag of a cursor counts only the events that match its filter.
+		return sh.Table(table.Row{"name", "committed", "offsets left"}, rows)
 	})
 	if err != nil || w.Reached {
 		return err
 	}
-	// Out of time: say who lags, and whether the log has the offset at all.
-	var lag []string
+	// Out of time: say who has not committed the offset, and whether the log has it at all.
+	var missing []string
 	for _, c := range w.Cursors {
 		if !c.Reached {
-			lag = append(lag, fmt.Sprintf("%s has committed %d, lagging by %d", c.Name, c.Committed, c.Lag))
+			missing = append(missing, fmt.Sprintf("%s has committed %d, %s left", c.Name, c.Committed,
+				shell.Count(c.Lag, "offset")))
 		}
 	}
 	if w.LastOffset < w.Offset {
-		lag = append(lag, fmt.Sprintf("the log ends at %d", w.LastOffset))
+		missing = append(missing, fmt.Sprintf("the log ends at %d", w.LastOffset))
 	}
-	sh.Say("ringlog: not committed after %s: %s", shell.Short(sh.Timeout), strings.Join(lag, "; "))
-	return shell.CodeError(shell.ExitTimeout)
+	sh.Say("ringlog: not committed after %s: %s", shell.Short(sh.Timeout), strings.Join(missing, "; "))
+	return nil
 }

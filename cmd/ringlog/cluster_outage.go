@@ -249,8 +249,7 @@ func journalTable(sh *shell.Shell, nodes []nodeOutage) error {
 	if len(records) == 0 {
 		return nil
 	}
-	// Records of one node keep their order if its clock was equal.
-	slices.SortStableFunc(records, func(a, b localRecord) int { return a.Time.Compare(b.Time) })
+	slices.SortFunc(records, compareRecords)
 	rows := make([]table.Row, len(records))
 	for i, r := range records {
 		rows[i] = r.row()
@@ -258,6 +257,13 @@ func journalTable(sh *shell.Shell, nodes []nodeOutage) error {
 	fmt.Fprintln(sh.Out, "\njournals")
 	return sh.Table(table.Row{"time", "node", shell.Extra("seq"), "what", shell.Extra("since"), "cause",
 		shell.Extra("term"), "refused", "unreachable", "in the log"}, rows)
+}
+
+// compareRecords orders records by time. A record may be written before one that has happened earlier in the same
+// millisecond, which is what is printed: those of one node are then in the order of their numbers.
+func compareRecords(a, b localRecord) int {
+	return cmp.Or(a.Time.Truncate(time.Millisecond).Compare(b.Time.Truncate(time.Millisecond)),
+		cmp.Compare(a.NodeID, b.NodeID), cmp.Compare(a.Seq, b.Seq))
 }
 
 // row returns the table row of a record.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -183,6 +184,26 @@ func TestDigestsAreComparedAtTheNewestCommonIndex(t *testing.T) {
 }
 
 // Nodes are compared at the newest offset at which all have a digest, and only if they have folded from the same one.
+// Records that are printed with one time keep the order in which their node has written them.
+func TestRecordsOfAJournalKeepTheirOrder(t *testing.T) {
+	at := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+	records := []localRecord{
+		{NodeID: "n2", Seq: 1, Time: at.Add(time.Second)},
+		{NodeID: "n1", Seq: 8, Time: at.Add(700 * time.Microsecond)},
+		{NodeID: "n1", Seq: 9, Time: at.Add(200 * time.Microsecond)},
+		{NodeID: "n1", Seq: 7, Time: at},
+		{NodeID: "n2", Seq: 2, Time: at},
+	}
+	slices.SortFunc(records, compareRecords)
+	var order []string
+	for _, r := range records {
+		order = append(order, fmt.Sprint(r.NodeID, "/", r.Seq))
+	}
+	if got, want := strings.Join(order, " "), "n1/7 n1/8 n1/9 n2/2 n2/1"; got != want {
+		t.Errorf("%s, not %s", got, want)
+	}
+}
+
 func TestViewsAreComparedAtTheNewestCommonOffset(t *testing.T) {
 	view := func(digests ...api.ViewDigest) api.View {
 		return api.View{Name: "v", Generation: 2, Since: 1, Digests: digests}

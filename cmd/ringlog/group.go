@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -11,8 +12,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ringrift/ringlog/api"
-	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+	"github.com/ringrift/ringlog/client"
 )
 
 // aGroup names the argument in errors.

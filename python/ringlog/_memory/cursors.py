@@ -105,8 +105,10 @@ class Cursors:
             self.all[name] = made
             return made
         if _described(old) != _described(made):
-            message = f"the cursor {name!r} exists with another filter or policy"
-            raise Refusal("exists", "cursor", message, "use another name, or remove it first")
+            # A clash of kinds is one of cursors.
+            kind = "group" if old.group is not None and made.group is not None else "cursor"
+            message = f"the {kind} {name!r} exists with another filter or policy"
+            raise Refusal("exists", kind, message, "use another name, or remove it first")
         return old
 
     def change(self, name: str, body: Json) -> Cursor:

@@ -198,7 +198,18 @@ func addMemberCommand(sh *shell.Shell) *cli.Command {
 			// The id and the raft address are not given: the cluster asks the new node for them.
 			// The others reach the node at the address that is given here.
 			in := map[string]any{"http": at[0], "voter": !c.Bool("non-voter"), "force": c.Bool("force")}
-			err = changeMember(c.Context, sh, http.MethodPost, "/v1/members", in, "added")
+			list, err := fetchMembers(c.Context, sh)
+			if err != nil {
+				return err
+			}
+			done := "added"
+			// As of promote: the node decides what changes.
+			for _, m := range list.Members {
+				if shell.URLOf(m.HTTP) == at[0] {
+					done = "already a member:"
+				}
+			}
+			err = changeMember(c.Context, sh, http.MethodPost, "/v1/members", in, done)
 			return newcomerProblem(c.Context, sh, at[0], err)
 		}),
 	}

@@ -73,6 +73,7 @@ class Network:
         self._links: list[Link] = []
         self._spared = 0
         self.lost = 0  # answers to events
+        self.held = 0  # times that something was held back
 
     def link(self, port: int) -> str:
         """Return the URL of a new link to a port of this machine."""
@@ -105,6 +106,7 @@ class Network:
     def passes(self, answer: bool) -> bool:
         """Wait while nothing moves, and report whether what was received is handed on. answer is one to events."""
         with self._condition:
+            self.held += self._mode == "stalled"
             self._condition.wait_for(lambda: self._mode != "stalled")
             lost = self._mode == "deaf" and answer
             if lost and self._spared:

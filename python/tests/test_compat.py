@@ -459,7 +459,13 @@ class Failures(CompatTest):
             self.assertTrue(get_dead_letter_queue().retry_event(letter["id"]))
             eventually("it is handled", lambda: got == [{"run": self.run_id}])
             # It was reported once, when its letter was there.
-            reported = log.tail("start", types=["HANDLER_FAILED"], until_end=True)
+            reported = list[Any]()
+
+            def report() -> bool:
+                reported[:] = log.tail("start", types=["HANDLER_FAILED"], until_end=True)
+                return bool(reported)
+
+            eventually("it is reported", report)
             said = [(event.payload["dead_letter"], event.payload["offset"]) for event in reported]
             self.assertEqual(said, [(True, letter["offset"])])
 

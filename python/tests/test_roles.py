@@ -121,6 +121,37 @@ class Processes(FaultTest):
             self.assertIn("KeyboardInterrupt", err)
             self.assertEqual(self.log.role(self.run_id)["waiting"], 0)
 
+    def test_a_call_that_is_late_leaves_no_claim(self) -> None:
+        network = Network()
+        self.addCleanup(network.close)
+        slow = network.link(self.cluster.nodes[0].http)
+
+        async def wait() -> None:
+            async with AsyncClient(slow) as other, AsyncClient(self.cluster.urls) as log:
+                await other.cluster()
+                role = log.acquire_role(self.run_id, ttl=3600, wait=1)
+                calls = role._state._calls.call
+
+                async def call(method: str, *args: Any, **options: Any) -> Any:
+                    # Only the call for the role is slow: it reaches a node after the release.
+                    if method == "PUT":
+                        network.become("stalled")
+                        return await other._calls.call(method, *args, **options)
+                    answer = await calls(method, *args, **options)
+                    network.become("open")
+                    return answer
+
+                role._state._calls.call = call
+                waiting = asyncio.create_task(role.__aenter__())
+                await asyncio.to_thread(eventually, "the call is on its way", lambda: network.held)
+                waiting.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await waiting
+
+        with self.acquire():
+            asyncio.run(wait())
+            self.assertEqual(self.log.role(self.run_id)["waiting"], 0)
+
     def test_a_role_belongs_to_the_process_that_has_acquired_it(self) -> None:
         role = self.acquire()
         child = os.fork()

@@ -69,6 +69,7 @@ class LeaseState:
         self.ttl, self.lost = ttl, lost
         self._wait = 1e9 if wait is True else float(wait)
         self._claimed = False  # the cluster has the claim, which holds the lease or waits
+        self._asking: Task | None = None  # the newest call for the lease
         self.fence = 0
         self.over: RinglogError | None = None
         self._sent = Moment.now()
@@ -113,7 +114,13 @@ class LeaseState:
         except BaseException as e:
             # Nobody renews the claim: it would hold the lease, or its place in the queue, for a ttl.
             if self._claimed or isinstance(e, OutcomeUnknown) or not isinstance(e, RinglogError):
-                await self._leave(self._calls.config.attempt_timeout)
+                late, patience = self._asking, self._calls.config.attempt_timeout
+                on_its_way = late is not None and late.alive()
+                await self._leave(patience)
+                # A call that was on its way ends with that. What it has claimed only then is released as well.
+                if late is not None and on_its_way:
+                    await late.join(patience)
+                    await self._leave(patience)
             self.fence = 0
             if isinstance(e, Closed):
                 self._calls.nodes.close()  # which a closed client has done before
@@ -140,7 +147,7 @@ class LeaseState:
             tries = Attempts(f"PUT {self._target}", patience, aside=True)
             tries.outage = outage
             attempt = wait + self._calls.config.attempt_timeout
-            answer = await self._calls.call("PUT", self._target, claim, attempt=attempt, tries=tries)
+            answer = await self._ask(claim, attempt, tries)
             outage.over()
             self._claimed = self._holds(answer) or self._waits(answer)
             if not self._holds(answer):
@@ -153,6 +160,28 @@ class LeaseState:
                 self._sent = sent
                 return
             self.fence = 0
+
+    async def _ask(self, claim: Json, attempt: float, tries: Attempts) -> Json:
+        """Make a call for the lease beside the caller, who may stop waiting before there is an answer."""
+        answers: list[Json] = []
+        errors: list[BaseException] = []
+        answered = self._io.signal()
+
+        async def ask() -> None:
+            try:
+                answers.append(await self._calls.call("PUT", self._target, claim, attempt=attempt, tries=tries))
+            except BaseException as e:  # the caller's
+                errors.append(e)
+            answered.set()
+
+        self._asking = self._io.spawn("ringlog-claim", ask)
+        while not (answers or errors):
+            seen = answered.version
+            if not (answers or errors):
+                await answered.wait(seen, None)
+        if errors:
+            raise errors[0]
+        return answers[0]
 
     def _check_open(self) -> None:
         if self.over is not None:

@@ -277,7 +277,7 @@ func TestAnOutageMakesNoDeadLetters(t *testing.T) {
 	})
 	t.Log(kinds, worst)
 	for _, kind := range []string{"letters", "handled", "waited for an outage"} {
-		if kinds[kind] == 0 {
+		if kinds[kind] == 0 && !testing.Short() { // which goes through few
 			t.Errorf("none: %s", kind)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// eachEvent calls yield with the events of runs, in order, until it returns false.
+// eachEvent calls yield with the events of runs, in order, until it returns false. An event is valid during its call.
 func eachEvent(runs []*ringlogv1.Run, yield func(*event.Event) bool) error {
 	for _, run := range runs {
 		// A node sends a run either as single events or as a span of a stored block.
@@ -30,8 +30,9 @@ func eachEvent(runs []*ringlogv1.Run, yield func(*event.Event) bool) error {
 // wants the next run.
 func eachOfRun(run *ringlogv1.Run, yield func(*event.Event) bool) (more bool, err error) {
 	at, term := time.Unix(0, run.GetAppendedAtUnixNano()).UTC(), run.GetTerm()
+	var ev event.Event
 	for _, w := range run.GetEvents() {
-		ev := event.Event{
+		ev = event.Event{
 			Type: event.Type(w.Type), Value: w.Value, Payload: w.Payload,
 			Source: w.Source, Key: w.Key, DedupID: w.DedupId, NoDedup: w.NoDedup,
 			CorrelationID: w.CorrelationId, CausationID: w.CausationId,

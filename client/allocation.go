@@ -72,7 +72,8 @@ func (c *Client) Allocate(ctx context.Context, amounts map[string]uint64, o Allo
 	x.lease = lease{ttl: ttl, reserve: o.Reserve, renew: x.renew, lost: ErrAllocationLost, warn: func(err error) {
 		c.cfg.Logger.Warn("the allocation is lost", "allocation", x.id, "fence", x.fence, "error", err)
 	}}
-	err := x.acquire(ctx, c, fmt.Sprintf("allocate %v", amounts), o.NoWait, func(ctx context.Context) (held bool, refused, err error) {
+	what := fmt.Sprintf("allocate %v", amounts)
+	err := x.acquire(ctx, c, what, o.NoWait, func(ctx context.Context) (held bool, refused, err error) {
 		var answer api.AllocationAnswer
 		err = c.putLease(ctx, allocationPath(x.id), ask, &answer)
 		switch {

@@ -26,7 +26,7 @@ func (a *Admin) Do(ctx context.Context, method, path string, query url.Values, i
 	return a.doAside(ctx, false, method, path, query, in, out)
 }
 
-// doAside is Do, which leaves the leader alone where aside is set and another node answers.
+// doAside is Do. With aside the leader is asked only if no other node answers.
 func (a *Admin) doAside(
 	ctx context.Context, aside bool, method, path string, query url.Values, in, out any,
 ) error {

@@ -30,8 +30,8 @@ func thisProcess() string {
 	return fmt.Sprintf("%s:%d", host, os.Getpid())
 }
 
-// putLease acquires or renews a lease. Thousands of processes do so every few seconds: nodes join their renewals, which
-// keeps them from the leader only if the requests are not made there.
+// putLease acquires or renews a lease. Thousands of processes may do so every few seconds. A node joins their renewals
+// into one request to the leader, which saves the leader nothing if it is asked itself.
 func (c *Client) putLease(ctx context.Context, path string, in, out any) error {
 	return c.Admin().doAside(ctx, true, http.MethodPut, path, nil, in, out)
 }
@@ -115,8 +115,9 @@ func (l *lease) acquire(
 	}
 }
 
-// askOnce makes one call for a lease. If ctx is done meanwhile, it has the claim released, with which the call ends. Only
-// then nothing is on its way that claims the lease again: the caller has to release that. patience is for the answer.
+// askOnce makes one call for a lease. If ctx is done meanwhile, it releases the claim, which ends the call, and waits
+// up to patience for the answer. A node may have carried the call out after the release, so the caller has to release
+// once more.
 func askOnce(
 	ctx context.Context, ask func(ctx context.Context) (held bool, refused, err error), leave func() error,
 	patience time.Duration,

@@ -203,7 +203,7 @@ func addMemberCommand(sh *shell.Shell) *cli.Command {
 				return err
 			}
 			done := "added"
-			// As of promote: the node decides what changes.
+			// This is only for the words of the answer: the node decides what changes.
 			for _, m := range list.Members {
 				if shell.URLOf(m.HTTP) == at[0] {
 					done = "already a member:"

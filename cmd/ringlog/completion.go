@@ -57,7 +57,7 @@ func complete(ctx context.Context, sh *shell.Shell, app *cli.App, words []string
 	words, last := joinBroken(words)
 	typed := words[len(words)-1]
 	for _, word := range candidates(ctx, sh, app, words) {
-		// Others would have to be quoted as the shell has them.
+		// A name with any of these would have to be quoted, as each shell does in its own way.
 		if strings.HasPrefix(word, typed) && !strings.ContainsAny(word, " \t\"'`$&|;<>()*?[]#~!\\") {
 			fmt.Fprintln(sh.Out, word[len(typed)-len(last):])
 		}

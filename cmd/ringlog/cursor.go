@@ -83,8 +83,8 @@ func lagTime(c api.Cursor) string {
 // aCursor names the argument in errors.
 const aCursor = "the name of a cursor"
 
-// checkingName has a verb refuse a bad name of a cursor or a group, whichever kind is, its first argument, before it
-// makes a request.
+// checkingName has a verb check its first argument, the name of a cursor or a group as kind says, before it makes a
+// request.
 func checkingName(kind string, action cli.ActionFunc) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		if c.Args().Present() {

@@ -290,8 +290,8 @@ func waitForRole(ctx context.Context, sh *shell.Shell, name string, ask api.Role
 }
 
 // askFromQueue makes a call for a role of which the session has a place in the queue. If it is interrupted, it releases
-// the claim, with which the call ends. Only then nothing is on its way that claims the role again: the caller has to
-// release that.
+// the claim, which ends the call, and waits for the answer. A node may have carried the call out after the release, so
+// the caller has to release once more.
 func askFromQueue(
 	ctx context.Context, sh *shell.Shell, name string, ask api.RoleAcquire,
 ) (answer api.RoleAcquired, err error) {

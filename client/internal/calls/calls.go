@@ -46,7 +46,7 @@ type Op struct {
 	Name    string // one of a few dozen, such as get or commit cursor
 	Subject string // what it is asked about, "" for nothing
 	Events  int    // how many are published, 0 if that is not what the call is for
-	Aside   bool   // any node serves it as well as the leader, which has more to do than they
+	Aside   bool   // any node serves it as well as the leader, which has more work than the others
 }
 
 // String is how errors name the call.

@@ -33,9 +33,9 @@ type Node struct {
 }
 
 // nodes chooses the node to ask: the leader if it is known, else the one that answered
-// last, else in the order given. What any node serves as well goes to the others: to the
-// leader last, and to which of them differs from client to client. Nodes that failed lately
-// come last of all.
+// last, else in the order given. A call aside, which any node serves as well, goes to the
+// leader last; which of the others is first differs from client to client. Nodes that failed
+// lately come last of all.
 type nodes struct {
 	// It makes the stubs of a node. mu is held, so it must not connect.
 	dial func(url string) *Node
@@ -45,7 +45,7 @@ type nodes struct {
 	// Asked first; nil is none.
 	preferred *Node
 	leader    string // as an answer to a publish named it last
-	aside     uint32 // where in the list those begin that are asked beside the leader
+	aside     uint32 // which node is the first for calls aside, modulo their number
 }
 
 // maxNodes bounds the list against nodes that name ever new leaders.

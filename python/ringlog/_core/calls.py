@@ -101,7 +101,7 @@ class Attempts:
 
     def __init__(self, what: str, patience: float, unknown: bool = False, aside: bool = False) -> None:
         self.what = what
-        self.aside = aside  # any node serves it as well as the leader, which has more to do than they
+        self.aside = aside  # any node serves it as well as the leader, which has more work than the others
         self.began = Moment.now()
         self.patience = patience
         self.pause = FIRST_PAUSE

@@ -117,7 +117,7 @@ class LeaseState:
                 late, patience = self._asking, self._calls.config.attempt_timeout
                 on_its_way = late is not None and late.alive()
                 await self._leave(patience)
-                # A call that was on its way ends with that. What it has claimed only then is released as well.
+                # The release ends a call that was on its way, which a node may have carried out after it.
                 if late is not None and on_its_way:
                     await late.join(patience)
                     await self._leave(patience)

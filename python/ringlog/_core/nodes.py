@@ -1,6 +1,7 @@
 """Which node to ask: the leader where it is known, else the one that answered last, else in the order given.
 
-What any node serves as well goes to the others: to the leader last, and to which of them differs from client to client.
+A call aside, which any node serves as well, goes to the leader last; which of the others is first differs from client
+to client.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Nodes:
         self._lock = threading.RLock()  # the handler of a signal may call, too
         self.all = [Node(endpoint) for endpoint in dict.fromkeys(endpoints)]
         self._preferred: Node | None = None
-        self._aside = random.randrange(1 << 32)  # where in the list those begin that are asked beside the leader
+        self._aside = random.randrange(1 << 32)  # which node is the first for calls aside, modulo their number
 
     def pick(self, tried: list[Node], choosy: bool, aside: bool) -> Node | None:
         """Return the best node that is not in tried, None if all are.
